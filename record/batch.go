@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
-	"math"
 )
 
 // BatchHeaderSize is the size in bytes of a batch's header. The records follow it.
@@ -233,12 +232,6 @@ func (b Batch) SetLogAppendTime(ms int64) {
 
 func (b Batch) setCRC() {
 	binary.BigEndian.PutUint32(b[posCRC:], crc32.Checksum(b[posAttributes:], castagnoli))
-}
-
-// setLength writes the length field. Batches are bounded far below 2 GiB: by ParseBatch
-// when read, by Builder when made.
-func (b Batch) setLength() {
-	binary.BigEndian.PutUint32(b[posLength:], uint32(min(len(b)-notCounted, math.MaxInt32)))
 }
 
 // corrupt is an ErrCorrupt that says what is wrong.

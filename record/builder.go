@@ -48,10 +48,11 @@ func (b *Builder) Len() int { return BatchHeaderSize + len(b.records) }
 // Count is how many records are in the batch.
 func (b *Builder) Count() int32 { return b.count }
 
-// Append adds a record; timestamp is in ms since 1970, nil key and value are null.
-// It copies what it is given. False means that the record does not fit and nothing was
+// Append adds a record; timestamp is in ms since 1970 and NoTimestamp if negative, nil
+// key and value are null. It copies what it is given. False means that the record does not fit and nothing was
 // changed: send the batch first; if the builder is empty the record is too large for any.
 func (b *Builder) Append(timestamp int64, key, value []byte, headers []Header) bool {
+	timestamp = max(timestamp, NoTimestamp)
 	base := b.base
 	if b.count == 0 {
 		base = timestamp
@@ -100,7 +101,7 @@ func (b *Builder) Build() Batch {
 	}
 	out := make(Batch, BatchHeaderSize+len(body))
 	copy(out[BatchHeaderSize:], body)
-	out.setLength()
+	binary.BigEndian.PutUint32(out[posLength:], uint32(len(out)-notCounted))
 	out.SetBase(0, NoEpoch)
 	out[posMagic] = magicV2
 	binary.BigEndian.PutUint16(out[posAttributes:], uint16(codec))

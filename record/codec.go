@@ -46,10 +46,9 @@ func (c Codec) known() bool { return c >= None && c <= Zstd }
 
 // MaxDecompressed bounds in bytes what the records of one batch may decompress to. A
 // few KiB from a stranger can claim gigabytes; a small node has to survive reading them.
-// It is also the window of zstd that a reader accepts.
 const MaxDecompressed = 32 << 20
 
-var errTooLong = fmt.Errorf("its records decompress to more than %d bytes", MaxDecompressed)
+var errTooLong = fmt.Errorf("more than %d bytes come out", MaxDecompressed)
 
 // Coders hold tens of KiB to MiB of tables each, so they are kept for the next batch and
 // left to the garbage collector when a node falls quiet. None of them has goroutines.
@@ -80,9 +79,14 @@ func newZstdWriter() *zstd.Encoder {
 	return w
 }
 
+// maxZstdWindow is the window of zstd's highest level, which Java clients announce however
+// short the batch is. It costs nothing here: the output itself serves as the window.
+const maxZstdWindow = 128 << 20
+
 func newZstdReader() *zstd.Decoder {
 	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxMemory(MaxDecompressed))
+		zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderMaxMemory(maxZstdWindow),
+		zstd.WithDecodeAllCapLimit(true))
 	must(err)
 	return r
 }
@@ -132,30 +136,34 @@ func writeAll(w interface {
 // decompress gives the plain bytes in memory of their own, at most MaxDecompressed.
 // Memory grows with what really comes out, never with what a header claims.
 func decompress(c Codec, src []byte) ([]byte, error) {
+	if len(src) > MaxDecompressed {
+		return nil, errTooLong
+	}
+	in := bytes.NewReader(src)
+	defer in.Reset(nil) // the pool must not keep src
 	switch c {
 	case Gzip:
 		r := gzipReaders.Get().(*gzip.Reader)
 		defer gzipReaders.Put(r)
-		if err := r.Reset(bytes.NewReader(src)); err != nil {
+		if err := r.Reset(in); err != nil {
 			return nil, err
 		}
 		return readAll(r, len(src))
 	case Snappy:
-		return decompressSnappy(src)
+		return growing(len(src), snappyDensest, xerial.ErrDstTooSmall, func(dst []byte) ([]byte, error) {
+			return xerial.DecodeCapped(dst, src)
+		})
 	case LZ4:
 		r := lz4Readers.Get().(*lz4.Reader)
 		defer lz4Readers.Put(r)
-		defer r.Reset(nil)
-		r.Reset(bytes.NewReader(src))
+		r.Reset(in)
 		return readAll(r, len(src))
 	case Zstd:
 		r := zstdReaders.Get().(*zstd.Decoder)
 		defer zstdReaders.Put(r)
-		out, err := r.DecodeAll(src, nil)
-		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-			err = errTooLong
-		}
-		return out, err
+		return growing(len(src), zstdDensest, zstd.ErrDecoderSizeExceeded, func(dst []byte) ([]byte, error) {
+			return r.DecodeAll(src, dst)
+		})
 	}
 	return nil, fmt.Errorf("unknown compression codec %d", int8(c))
 }
@@ -164,7 +172,7 @@ func decompress(c Codec, src []byte) ([]byte, error) {
 const firstGuess = 4
 
 func readAll(r io.Reader, compressed int) ([]byte, error) {
-	out := bytes.NewBuffer(make([]byte, 0, min(firstGuess*compressed+bytes.MinRead, MaxDecompressed)))
+	out := bytes.NewBuffer(make([]byte, 0, firstGuess*compressed+bytes.MinRead))
 	n, err := out.ReadFrom(io.LimitReader(r, MaxDecompressed+1))
 	if err == nil && n > MaxDecompressed {
 		err = errTooLong
@@ -172,22 +180,26 @@ func readAll(r io.Reader, compressed int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// snappyBest is more than Snappy can ever gain: its densest element makes 64 bytes of 3.
-const snappyBest = 22
+// What the formats can gain at most, in bytes out per byte in. A claim above it is a lie
+// and gets no memory. Snappy's densest element makes 64 bytes of 3, zstd's 128 KiB of 4.
+const (
+	snappyDensest = 22
+	zstdDensest   = 128 << 10 / 4
+)
 
-// decompressSnappy does not trust the length in front of the data: the buffer grows from
-// a guess until it is larger than the format could fill from so few bytes.
-func decompressSnappy(src []byte) ([]byte, error) {
-	for size, most := firstGuess*len(src), snappyBest*len(src); ; size *= 2 {
-		size = min(size, most, MaxDecompressed)
-		out, err := xerial.DecodeCapped(make([]byte, 0, size), src)
+// growing decodes into a larger and larger buffer until decode no longer says tooSmall.
+func growing(compressed int, densest int64, tooSmall error, decode func(dst []byte) ([]byte, error)) ([]byte, error) {
+	most := int(min(densest*int64(compressed), MaxDecompressed))
+	for size := firstGuess * compressed; ; size *= 2 {
+		size = min(size, most)
+		out, err := decode(make([]byte, 0, size))
 		switch {
-		case !errors.Is(err, xerial.ErrDstTooSmall):
+		case !errors.Is(err, tooSmall):
 			return out, err
 		case size == MaxDecompressed:
 			return nil, errTooLong
 		case size == most:
-			return nil, xerial.ErrMalformed
+			return nil, errors.New("its header claims more than its bytes can hold")
 		}
 	}
 }
