@@ -1,0 +1,317 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"edged/record"
+)
+
+// API names a request. The numbers are part of the protocol and never change their meaning.
+type API uint16
+
+// All requests there are. README.md draws them in this order.
+const (
+	APIHello          API = 0
+	APIMetadata       API = 1
+	APIProduce        API = 2
+	APIFetch          API = 3
+	APIOffsets        API = 4
+	APIProducerID     API = 5
+	APICreateTopic    API = 16
+	APIDeleteTopic    API = 17
+	APIAlterTopic     API = 18
+	APITransferLeader API = 19
+	APILeaderHistory  API = 20
+	APIStatus         API = 21
+	APIDescribeNode   API = 22
+)
+
+// What a producer can ask for. The answer names what it got.
+const (
+	AcksAll    int16 = -1 // a majority of the voters has the batch, on disk unless the topic is relaxed
+	AcksLeader int16 = 1  // the leader has it on disk
+	AcksNone   int16 = 0  // the leader took it into its queue
+)
+
+// What an OffsetsRequest can ask for instead of a time.
+const (
+	AtEnd   int64 = -1
+	AtStart int64 = -2
+)
+
+// HelloRequest opens a connection; anything else before it is refused.
+type HelloRequest struct {
+	Client string // name of the client for the node's log, may be empty
+}
+
+// HelloInfo is what a node says about itself.
+type HelloInfo struct {
+	Node      record.NodeID `json:"node"`
+	ClusterID string        `json:"cluster_id"` // hex; empty while the node is in no cluster
+	Version   string        `json:"version"`
+	Ready     bool          `json:"ready"` // false: requests will be answered with not_ready
+	// Filled in by this package.
+	MaxFrame int32        `json:"max_frame"` // bytes after the length; both directions keep it
+	APIs     []APIVersion `json:"apis"`
+	Features []string     `json:"features"`
+}
+
+// APIVersion tells which versions of one API a node speaks, both ends included.
+type APIVersion struct {
+	API API   `json:"api"`
+	Min int16 `json:"min"`
+	Max int16 `json:"max"`
+}
+
+// MetadataRequest asks for topics: nil is all of them, an empty list none.
+type MetadataRequest struct {
+	Topics []string
+}
+
+// Metadata is the cluster as one node knows it.
+type Metadata struct {
+	Cluster        string        `json:"cluster"`
+	ClusterID      string        `json:"cluster_id"`
+	Nodes          []Node        `json:"nodes"`
+	MetadataLeader record.NodeID `json:"metadata_leader"` // NoNode while there is none
+	Topics         []Topic       `json:"topics"`
+}
+
+// Node is one row of `edgectl node list`. Addresses are host:port, empty if not served.
+type Node struct {
+	ID       record.NodeID `json:"id"`
+	Name     string        `json:"name"`
+	Native   string        `json:"native_addr"`
+	Kafka    string        `json:"kafka_addr"`
+	HTTP     string        `json:"http_addr"`
+	Version  string        `json:"version"`
+	Alive    bool          `json:"alive"`
+	Leaders  int32         `json:"leaders"`  // partitions that it leads
+	Replicas int32         `json:"replicas"` // partitions that it holds
+}
+
+// Topic is the shape of `edgectl topic describe`.
+type Topic struct {
+	Name        string            `json:"name"`
+	ID          string            `json:"id"`          // hex; a topic made again under its name has another
+	Replication int16             `json:"replication"` // replicas that each partition shall have
+	Configs     map[string]string `json:"configs"`
+	Partitions  []Partition       `json:"partitions"`
+	Err         error             `json:"-"` // the topic could not be described; only Name is set
+}
+
+// Partition is one row of `edgectl topic describe`. Log start and high watermark are -1
+// where the answering node cannot know them.
+type Partition struct {
+	Partition     int32           `json:"partition"`
+	Leader        record.NodeID   `json:"leader"`      // NoNode while there is none
+	LeaderAddr    string          `json:"leader_addr"` // native address
+	Epoch         record.Epoch    `json:"epoch"`       // the last one known while nobody leads
+	Replicas      []record.NodeID `json:"replicas"`
+	Voters        []record.NodeID `json:"voters"`
+	LogStart      record.Offset   `json:"log_start"`
+	HighWatermark record.Offset   `json:"high_watermark"`
+}
+
+// ProduceRequest appends one batch. Batch aliases the frame it came in.
+type ProduceRequest struct {
+	Topic     string
+	Partition int32
+	Acks      int16        // AcksAll, AcksLeader, AcksNone
+	Epoch     record.Epoch // refuse unless the leader has this epoch; NoEpoch: any
+	TimeoutMs int32        // after it the answer is a timeout: the batch may or may not be kept
+	Batch     record.Batch
+}
+
+// ProduceResponse tells where the batch went. Err goes into the frame's error field.
+type ProduceResponse struct {
+	BaseOffset record.Offset // -1 if not known: duplicate_sequence
+	LogStart   record.Offset
+	Epoch      record.Epoch
+	Durability string // what was bought: "fsync-majority", "fsync-leader", "relaxed" or "none"
+	Err        error
+}
+
+// FetchRequest reads a partition from Offset on, up to its high watermark.
+type FetchRequest struct {
+	Topic     string
+	Partition int32
+	Epoch     record.Epoch // refuse unless the leader has this epoch; NoEpoch: any
+	Offset    record.Offset
+	MaxBytes  int32 // of batches; the first one comes whole even if it is larger
+	MinBytes  int32 // wait for so many, up to MaxWaitMs
+	MaxWaitMs int32
+
+	// Reserve is filled in by the server and is not on the wire. The broker calls it when
+	// there is something to read and before it allocates, with the bytes that it will read
+	// at most: it waits until the connection's share of memory has room, so that a
+	// consumer that stops reading costs a bounded amount. At most one call per request.
+	Reserve func(ctx context.Context, bytes int64) error
+}
+
+// FetchResponse carries whole batches, one after the other. The first may begin before
+// the offset asked for: the reader skips. With Err set the numbers that are known still hold.
+type FetchResponse struct {
+	HighWatermark record.Offset
+	LogStart      record.Offset
+	Epoch         record.Epoch
+	Batches       []byte
+	Err           error
+}
+
+// OffsetsRequest asks for the end (the high watermark), the start, or a time in ms since 1970.
+type OffsetsRequest struct {
+	Topic     string
+	Partition int32
+	At        int64 // AtEnd, AtStart or ms
+}
+
+// OffsetsResponse answers it. For a time it is the first record at or after it; if there
+// is none, Offset is the high watermark and Timestamp -1.
+type OffsetsResponse struct {
+	Offset        record.Offset
+	Timestamp     int64 // of the record at Offset, -1 if not asked by time or none
+	Epoch         record.Epoch
+	LogStart      record.Offset
+	HighWatermark record.Offset
+}
+
+// ProducerIDRequest asks for the identity of an idempotent producer.
+type ProducerIDRequest struct{}
+
+// ProducerIDResponse is that identity. Sequences begin at 0 in every partition.
+type ProducerIDResponse struct {
+	ID    int64
+	Epoch int16
+}
+
+// CreateTopicRequest makes a topic. It is answered when the topic is decided on; leaders
+// follow within an election.
+type CreateTopicRequest struct {
+	Name        string
+	Partitions  int32 // 0: the cluster's default
+	Replication int16 // 0: auto
+	Configs     map[string]string
+	TimeoutMs   int32
+}
+
+// CreateTopicResponse tells what was made.
+type CreateTopicResponse struct {
+	Name        string `json:"name"`
+	ID          string `json:"id"`
+	Partitions  int32  `json:"partitions"`
+	Replication int16  `json:"replication"`
+}
+
+// DeleteTopicRequest removes a topic and its data.
+type DeleteTopicRequest struct {
+	Name      string
+	TimeoutMs int32
+}
+
+// AlterTopicRequest changes settings: Set and Unset name different keys, all of them or
+// none are taken.
+type AlterTopicRequest struct {
+	Name       string
+	Set        map[string]string
+	Unset      []string // back to the default
+	Partitions int32    // new count, larger than now; 0: leave
+	TimeoutMs  int32
+}
+
+// TransferLeaderRequest moves the leadership of a partition. NoNode leaves the choice to
+// the leader.
+type TransferLeaderRequest struct {
+	Topic     string
+	Partition int32
+	To        record.NodeID
+	TimeoutMs int32
+}
+
+// TransferLeaderResponse tells who leads now.
+type TransferLeaderResponse struct {
+	Leader record.NodeID `json:"leader"`
+	Epoch  record.Epoch  `json:"epoch"`
+}
+
+// LeaderHistoryRequest asks what this node knows of past leader changes, newest first.
+type LeaderHistoryRequest struct {
+	Topic     string // empty: all
+	Partition int32  // -1: all
+	Limit     int32  // 0: as many as are kept
+	TimeoutMs int32
+}
+
+// LeaderHistoryResponse holds the changes.
+type LeaderHistoryResponse struct {
+	Changes []LeaderChange `json:"changes"`
+}
+
+// LeaderChange is one row of `edgectl leader history`.
+type LeaderChange struct {
+	Topic     string        `json:"topic"`
+	Partition int32         `json:"partition"`
+	Epoch     record.Epoch  `json:"epoch"`
+	Leader    record.NodeID `json:"leader"` // NoNode: leadership was lost
+	At        time.Time     `json:"at"`     // ms precision; the answering node's clock
+	Reason    string        `json:"reason"`
+}
+
+// StatusRequest asks for the cluster in one line.
+type StatusRequest struct {
+	TimeoutMs int32
+}
+
+// Status is the shape of `edgectl status`.
+type Status struct {
+	Cluster         string        `json:"cluster"`
+	ClusterID       string        `json:"cluster_id"`
+	Nodes           int32         `json:"nodes"`
+	NodesAlive      int32         `json:"nodes_alive"`
+	Topics          int32         `json:"topics"`
+	Partitions      int32         `json:"partitions"`
+	Leaderless      int32         `json:"leaderless"`
+	UnderReplicated int32         `json:"under_replicated"`
+	MetadataLeader  record.NodeID `json:"metadata_leader"`
+}
+
+// DescribeNodeRequest asks for the insides of a node; NoNode is the one that is asked.
+type DescribeNodeRequest struct {
+	Node      record.NodeID
+	TimeoutMs int32
+}
+
+// NodeDescription is the shape of `edgectl node describe`.
+type NodeDescription struct {
+	Node
+	Instance    string          `json:"instance"` // hex
+	State       string          `json:"state"`    // "waiting", "joining", "member", "stopping"
+	Zone        string          `json:"zone"`
+	BootCounter uint64          `json:"boot_counter"`
+	UptimeMs    int64           `json:"uptime_ms"`
+	DataBytes   int64           `json:"data_bytes"`      // -1: not known
+	DiskFree    int64           `json:"disk_free_bytes"` // -1: not known
+	Peers       []PeerStatus    `json:"peers"`
+	Partitions  []NodePartition `json:"partitions"`
+	Problems    []string        `json:"problems"` // one line each: damaged or quarantined data, refused peers
+}
+
+// PeerStatus is how one node sees another.
+type PeerStatus struct {
+	ID      record.NodeID `json:"id"`
+	Addr    string        `json:"addr"`
+	Up      bool          `json:"up"`
+	Problem string        `json:"problem"`
+}
+
+// NodePartition is one replica on the described node.
+type NodePartition struct {
+	Topic         string        `json:"topic"`
+	Partition     int32         `json:"partition"`
+	Role          string        `json:"role"` // "leader", "follower", "learner", "candidate", "damaged"
+	Leader        record.NodeID `json:"leader"`
+	Epoch         record.Epoch  `json:"epoch"`
+	LogStart      record.Offset `json:"log_start"`
+	HighWatermark record.Offset `json:"high_watermark"`
+}
