@@ -1,0 +1,97 @@
+// Command edged runs one node of an edge streaming cluster.
+//
+// Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 78 wrong configuration (a
+// restart cannot help, so the systemd unit does not try).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"edged/node"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the build.
+var version = "devel"
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+	exitConfig = 78
+)
+
+func main() { os.Exit(run(os.Args)) }
+
+// run is main without the end of the process. Whatever failed is one line on stderr
+// per fault, nothing else.
+func run(args []string) int {
+	err := newApp().Run(args)
+	if err == nil {
+		return 0
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(os.Stderr, "edged: "+strings.TrimRight(line, "\n"))
+	}
+	var ue *usageError
+	var ce *node.ConfigError
+	switch {
+	case errors.As(err, &ue):
+		return exitUsage
+	case errors.As(err, &ce):
+		return exitConfig
+	}
+	return exitFailed
+}
+
+// serve runs the node until a signal ends it. The first SIGTERM or SIGINT begins an
+// orderly stop, in which leadership is handed over; a second one ends the process.
+func serve(cfg node.Config) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	log := newLogger(cfg)
+	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
+	defer sd.close()
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		log.Info("stopping", "signal", s.String())
+		sd.stopping()
+		cancel()
+		if s, ok = <-signals; ok {
+			fmt.Fprintf(os.Stderr, "edged: stopped at once by a second signal (%v)\n", s)
+			os.Exit(exitFailed)
+		}
+	}()
+
+	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Status: sd.status})
+	if err != nil {
+		return err
+	}
+	// Ready means that listeners and data are open. Waiting for a quorum here would make
+	// systemd give up on a board that boots before its peers.
+	sd.ready()
+	return n.Run(ctx)
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+// usage makes the error of a wrong command line, with the next step.
+func usage(c *cli.Context, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.Command.HelpName + " --help"}
+}
