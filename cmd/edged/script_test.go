@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edged/node"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/urfave/cli/v2"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"edged": main})
+}
+
+// TestScript runs the binary as a person or systemd would: command lines, exit codes,
+// what is on stdout and what on stderr.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:  "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits N CMD… runs a command and demands exactly the exit code N and, unless it is 0,
+// a stderr that begins each line with the name of the program.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	if err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != args[0] {
+		ts.Fatalf("exit code %s, want %s\n%s", got, args[0], ts.ReadFile("stderr"))
+	}
+	if got != "0" {
+		for line := range strings.Lines(ts.ReadFile("stderr")) {
+			if !strings.HasPrefix(line, args[1]+": ") {
+				ts.Fatalf("stderr has a line that does not say where it comes from: %q", line)
+			}
+		}
+	}
+}
+
+// Every command says what it is for, how it is called, and takes no stray flags.
+func TestCommands_areDocumented(t *testing.T) {
+	app := newApp()
+	app.Setup()
+	var walk func(path string, cmds []*cli.Command)
+	walk = func(path string, cmds []*cli.Command) {
+		for _, c := range cmds {
+			name := path + " " + c.Name
+			if c.Usage == "" {
+				t.Errorf("%s has no usage text", name)
+			}
+			if c.OnUsageError == nil {
+				t.Errorf("%s would print the library's own usage error", name)
+			}
+			if c.Action == nil {
+				t.Errorf("%s does nothing", name)
+			}
+			walk(name, c.Subcommands)
+		}
+	}
+	walk("edged", app.Commands)
+	for _, s := range node.Settings() {
+		if !regexp.MustCompile(`\b` + s.Env + `\b`).MatchString(flagHelp(app, s.Name)) {
+			t.Errorf("the help of --%s does not name %s", s.Name, s.Env)
+		}
+	}
+}
+
+func flagHelp(app *cli.App, name string) string {
+	for _, f := range app.Flags {
+		if f.Names()[0] == name {
+			return f.String()
+		}
+	}
+	return ""
+}
+
+func TestJournalHandler_priorityBeforeEachLine(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log := slog.New(newJournalHandler(&out, node.Config{LogLevel: "debug", LogFormat: format})).With("node", 7).WithGroup("g")
+		log.Debug("d", "time", "mine")
+		log.Info("i")
+		log.Warn("w")
+		log.Error("e")
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		for i, want := range []string{"<7>", "<6>", "<4>", "<3>"} {
+			if !strings.HasPrefix(lines[i], want) || !strings.Contains(lines[i], "node") {
+				t.Errorf("%s: line %q, want it to begin with %s and to have the node", format, lines[i], want)
+			}
+		}
+		if !strings.Contains(lines[0], "mine") || strings.Contains(lines[1], "time") {
+			t.Errorf("%s: the record's own time must go and an attribute of that name stay: %q", format, lines[:2])
+		}
+	}
+}
+
+func TestOnJournal_onlyForTheVeryStream(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st syscall.Stat_t
+	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	dev, ino := uint64(st.Dev), uint64(st.Ino)
+	for stream, want := range map[string]bool{
+		"": false, "1:2": false, slog.Uint64Value(dev).String() + ":" + slog.Uint64Value(ino).String(): true,
+	} {
+		if onJournal(f, stream) != want {
+			t.Errorf("JOURNAL_STREAM=%q: got %v", stream, !want)
+		}
+	}
+}
+
+// The datagrams that systemd gets over a life: progress may extend a start and a stop,
+// never the time between.
+func TestNotifier(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	n := newNotifier(path, slog.New(slog.DiscardHandler))
+	n.status("opening log 1 of 2")
+	n.ready()
+	n.status("leads 3 of\n12 partitions")
+	n.stopping()
+	n.status("handing over")
+	n.close()
+	n.status("after the end")
+	for _, want := range []string{
+		"STATUS=opening log 1 of 2\n" + extend, "READY=1", "STATUS=leads 3 of 12 partitions",
+		"STOPPING=1\n" + extend, "STATUS=handing over\n" + extend,
+	} {
+		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 1024)
+		k, err := conn.Read(buf)
+		if err != nil || string(buf[:k]) != want {
+			t.Errorf("got %q, %v; want %q", buf[:k], err, want)
+		}
+	}
+}
+
+func TestNotifier_withoutSystemdOrWithABrokenSocket(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	for _, socket := range []string{"", filepath.Join(t.TempDir(), "none")} {
+		n := newNotifier(socket, log)
+		n.ready()
+		n.status("x")
+		n.stopping()
+		n.close()
+	}
+	if got := strings.Count(out.String(), "systemd cannot be told"); got != 1 {
+		t.Errorf("%d warnings, want one for the broken socket:\n%s", got, &out)
+	}
+}
