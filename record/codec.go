@@ -48,7 +48,10 @@ func (c Codec) known() bool { return c >= None && c <= Zstd }
 // few KiB from a stranger can claim gigabytes; a small node has to survive reading them.
 const MaxDecompressed = 32 << 20
 
-var errTooLong = fmt.Errorf("more than %d bytes come out", MaxDecompressed)
+var (
+	errTooLong = fmt.Errorf("more than %d bytes come out", MaxDecompressed)
+	errWindow  = fmt.Errorf("its window is larger than %d bytes; compress at level 20 or below", MaxDecompressed)
+)
 
 // Coders hold tens of KiB to MiB of tables each, so they are kept for the next batch and
 // left to the garbage collector when a node falls quiet. None of them has goroutines.
@@ -79,14 +82,11 @@ func newZstdWriter() *zstd.Encoder {
 	return w
 }
 
-// maxZstdWindow is the window of zstd's highest level, which Java clients announce however
-// short the batch is. It costs nothing here: the output itself serves as the window.
-const maxZstdWindow = 128 << 20
-
+// newZstdReader accepts no window above MaxDecompressed either, which is that of level 20:
+// the library has one limit for both.
 func newZstdReader() *zstd.Decoder {
 	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderMaxMemory(maxZstdWindow),
-		zstd.WithDecodeAllCapLimit(true))
+		zstd.WithDecoderMaxMemory(MaxDecompressed))
 	must(err)
 	return r
 }
@@ -150,9 +150,7 @@ func decompress(c Codec, src []byte) ([]byte, error) {
 		}
 		return readAll(r, len(src))
 	case Snappy:
-		return growing(len(src), snappyDensest, xerial.ErrDstTooSmall, func(dst []byte) ([]byte, error) {
-			return xerial.DecodeCapped(dst, src)
-		})
+		return decompressSnappy(src)
 	case LZ4:
 		r := lz4Readers.Get().(*lz4.Reader)
 		defer lz4Readers.Put(r)
@@ -161,9 +159,14 @@ func decompress(c Codec, src []byte) ([]byte, error) {
 	case Zstd:
 		r := zstdReaders.Get().(*zstd.Decoder)
 		defer zstdReaders.Put(r)
-		return growing(len(src), zstdDensest, zstd.ErrDecoderSizeExceeded, func(dst []byte) ([]byte, error) {
-			return r.DecodeAll(src, dst)
-		})
+		out, err := r.DecodeAll(src, nil)
+		switch {
+		case errors.Is(err, zstd.ErrDecoderSizeExceeded):
+			err = errTooLong
+		case errors.Is(err, zstd.ErrWindowSizeExceeded):
+			err = errWindow
+		}
+		return out, err
 	}
 	return nil, fmt.Errorf("unknown compression codec %d", int8(c))
 }
@@ -180,26 +183,24 @@ func readAll(r io.Reader, compressed int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// What the formats can gain at most, in bytes out per byte in. A claim above it is a lie
-// and gets no memory. Snappy's densest element makes 64 bytes of 3, zstd's 128 KiB of 4.
-const (
-	snappyDensest = 22
-	zstdDensest   = 128 << 10 / 4
-)
+// snappyDensest is what Snappy can gain at most, in bytes out per byte in: its densest
+// element makes 64 bytes of 3. A claim above it is a lie and gets no memory.
+const snappyDensest = 22
 
-// growing decodes into a larger and larger buffer until decode no longer says tooSmall.
-func growing(compressed int, densest int64, tooSmall error, decode func(dst []byte) ([]byte, error)) ([]byte, error) {
-	most := int(min(densest*int64(compressed), MaxDecompressed))
-	for size := firstGuess * compressed; ; size *= 2 {
+// decompressSnappy does not trust the length in front of the data. The buffer grows from
+// a guess until it is larger than the format could fill from so few bytes.
+func decompressSnappy(src []byte) ([]byte, error) {
+	most := min(snappyDensest*len(src), MaxDecompressed)
+	for size := firstGuess * len(src); ; size *= 2 {
 		size = min(size, most)
-		out, err := decode(make([]byte, 0, size))
+		out, err := xerial.DecodeCapped(make([]byte, 0, size), src)
 		switch {
-		case !errors.Is(err, tooSmall):
+		case !errors.Is(err, xerial.ErrDstTooSmall):
 			return out, err
 		case size == MaxDecompressed:
 			return nil, errTooLong
 		case size == most:
-			return nil, errors.New("its header claims more than its bytes can hold")
+			return nil, xerial.ErrMalformed
 		}
 	}
 }
