@@ -1,0 +1,249 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"edged/record"
+)
+
+// link is one node that we are, or want to be, connected with.
+type link struct {
+	t    *Transport
+	node record.NodeID
+	next chan *conn    // from Accept to run: a control connection that counts; the newest one only, put under Transport.mu
+	wake chan struct{} // holds a token when shared has changed or the peer has knocked
+
+	shared struct { // guarded by Transport.mu
+		wanted  bool
+		addr    string // not empty if wanted
+		session *session
+		lastErr string
+	}
+}
+
+func newLink(t *Transport, node record.NodeID) *link {
+	return &link{t: t, node: node, next: make(chan *conn, 1), wake: make(chan struct{}, 1)}
+}
+
+func (l *link) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dials tells which side of the pair we are.
+func (l *link) dials() bool { return l.t.self < l.node }
+
+func (l *link) target() string {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	return l.shared.addr
+}
+
+// run takes the link through its sessions until the transport closes or nobody wants it any more.
+func (l *link) run() {
+	h := l.t.handler
+	var c *conn
+	for {
+		if c == nil {
+			if c = l.connect(); c == nil {
+				return
+			}
+		}
+		s := l.begin(c)
+		if s == nil {
+			c.close(errRemoved)
+			c = nil
+			continue
+		}
+		l.t.log.Info("peer connected", "node", l.node, "boot", s.remote.BootCounter, "addr", c.nc.RemoteAddr().String())
+		h.PeerUp(s.remote)
+		why := s.serve()
+		if l.t.ctx.Err() != nil {
+			return
+		}
+		var refused bool
+		c, refused = l.afterLoss()
+		if l.t.ctx.Err() != nil {
+			return
+		}
+		l.t.log.Info("peer lost", "node", l.node, "boot", s.remote.BootCounter, "why", why, "refused", refused)
+		h.PeerDown(l.node, s.remote.Boot, refused)
+	}
+}
+
+// begin makes a session of a control connection, so that Send works, unless the peer was
+// removed while we dialed it.
+func (l *link) begin(c *conn) *session {
+	s := newSession(l, c)
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	if l.dials() && !l.shared.wanted {
+		return nil
+	}
+	l.shared.session, l.shared.lastErr = s, ""
+	return s
+}
+
+// forget takes a lost session away. From here on Send fails and Accept brings nothing to it.
+func (l *link) forget(s *session) {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	l.shared.session, l.shared.lastErr = nil, s.control.why.Error()
+}
+
+// connect gives a control connection that counts on both sides, and nil when the link has ended.
+func (l *link) connect() *conn {
+	if l.dials() {
+		return l.dialUntilUp()
+	}
+	return l.waitUntilUp()
+}
+
+func (l *link) dialUntilUp() *conn {
+	pause := l.t.limits.RedialMin
+	for {
+		addr := l.target()
+		if addr == "" {
+			if l.retire() {
+				return nil
+			}
+			continue
+		}
+		c, err := l.t.dial(l.t.ctx, addr, forControl, l.node)
+		if err == nil {
+			return c
+		}
+		l.failed(addr, err)
+		if refusal(err) {
+			pause = l.t.limits.RedialMax
+		}
+		woken, ok := rest(l.t.ctx, l.wake, pause)
+		if !ok {
+			return nil
+		}
+		pause = min(2*pause, l.t.limits.RedialMax)
+		if woken {
+			pause = l.t.limits.RedialMin
+		}
+	}
+}
+
+func (l *link) waitUntilUp() *conn {
+	ctx, cancel := context.WithCancel(l.t.ctx)
+	defer cancel()
+	var result chan error // of the knock that is under way
+	for due := true; ; {
+		addr := l.target()
+		if addr == "" && l.retire() {
+			return nil
+		}
+		if due && addr != "" && result == nil {
+			due, result = false, l.knock(ctx, addr)
+		}
+		select {
+		case c := <-l.next:
+			return c
+		case err := <-result:
+			result = nil
+			l.failed(addr, err)
+		case <-l.wake:
+			due = true
+		case <-l.t.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// afterLoss finds out whether the peer's process is gone, within Limits.Probe. If that brings a
+// new connection it is given too.
+func (l *link) afterLoss() (c *conn, refused bool) {
+	addr := l.target()
+	if addr == "" {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(l.t.ctx, l.t.limits.Probe)
+	defer cancel()
+	if l.dials() {
+		c, err := l.t.dial(ctx, addr, forControl, l.node)
+		l.failed(addr, err)
+		return c, isRefused(err)
+	}
+	select {
+	case c := <-l.next:
+		return c, false
+	case err := <-l.knock(ctx, addr):
+		l.failed(addr, err)
+		return nil, isRefused(err)
+	}
+}
+
+// knock tells the dialing side that we are here, and us whether it is. The channel brings the
+// outcome at the latest when the context ends.
+func (l *link) knock(ctx context.Context, addr string) chan error {
+	result := make(chan error, 1)
+	started := l.t.goIfOpen(func() {
+		c, err := l.t.dial(ctx, addr, forKnock, l.node)
+		if err == nil {
+			c.close(errKnocked)
+		}
+		result <- err
+	})
+	if !started {
+		result <- errClosing
+	}
+	return result
+}
+
+// retire ends the link if nobody wants it and nothing waits in it.
+func (l *link) retire() bool {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	if l.shared.wanted || len(l.next) > 0 {
+		return false
+	}
+	delete(l.t.mu.links, l.node)
+	return true
+}
+
+// failed keeps and tells why we are not connected; nil is no failure.
+func (l *link) failed(addr string, err error) {
+	if err == nil || l.t.ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	text := err.Error()
+	l.t.mu.Lock()
+	news := l.shared.lastErr != text
+	l.shared.lastErr = text
+	l.t.mu.Unlock()
+	if news && !errors.Is(err, ErrNotConnected) { // data was faster than control; it comes again
+		l.t.log.Warn("no connection with peer", "node", l.node, "addr", addr, "err", err)
+	}
+	if refusal(err) {
+		l.t.handler.PeerRefused(addr, err)
+	}
+}
+
+// isRefused tells that the machine answered and nobody listens there.
+func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// rest waits for about pause, a token in wake, or the end of ctx. ok is false at the end of ctx.
+// The pause is stretched by up to a quarter at random, so that nodes that started together do
+// not dial together.
+func rest(ctx context.Context, wake <-chan struct{}, pause time.Duration) (woken, ok bool) {
+	timer := time.NewTimer(pause + rand.N(pause/4+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false, true
+	case <-wake:
+		return true, true
+	case <-ctx.Done():
+		return false, false
+	}
+}

@@ -1,0 +1,202 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// session is one control connection with one life of a peer, and everything that ends with it.
+type session struct {
+	t       *Transport
+	link    *link
+	remote  Identity
+	since   time.Time
+	control *conn
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+
+	controlQ *queue
+	dataQ    *queue // outlives a broken data connection, but not the session
+
+	nextData chan *conn           // from Accept to data; the newest one only, put under Transport.mu
+	dataConn atomic.Pointer[conn] // what data reads now
+	dataUp   atomic.Bool
+	heard    atomic.Uint64 // frames read from control
+
+	calls   calls
+	serving chan struct{} // one token for each request of the peer being served
+}
+
+func newSession(l *link, c *conn) *session {
+	t := l.t
+	s := &session{t: t, link: l, remote: c.remote, since: time.Now(), control: c,
+		controlQ: newQueue(t.limits.ControlQueue), dataQ: newQueue(t.limits.DataQueue),
+		nextData: make(chan *conn, 1), serving: make(chan struct{}, t.limits.Calls)}
+	s.ctx, s.cancel = context.WithCancel(t.ctx)
+	return s
+}
+
+// serve reads the control connection until it is lost, and returns why, when every goroutine
+// of the session but the calls has ended.
+func (s *session) serve() error {
+	var wg sync.WaitGroup
+	wg.Go(func() { s.control.drain(s.controlQ) })
+	wg.Go(s.data)
+	s.control.close(s.readControl())
+	s.cancel()
+	s.link.forget(s)
+	s.controlQ.close()
+	s.dataQ.close()
+	s.calls.fail(ErrConnectionLost)
+	wg.Wait()
+	select {
+	case c := <-s.nextData:
+		c.close(errReplaced)
+	default:
+	}
+	return s.control.why
+}
+
+func (s *session) readControl() error {
+	ping := func() { s.controlQ.push(newFrame(framePing)) }
+	for {
+		typ, payload, err := s.control.next(s.t.limits.MaxFrame, s.t.limits.Silence/2, ping)
+		if err != nil {
+			return err
+		}
+		s.heard.Add(1)
+		if err := s.handleControl(typ, payload); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) handleControl(typ byte, payload []byte) error {
+	switch typ {
+	case frameMessage:
+		s.t.handler.PeerFrame(s.remote.Node, s.remote.Boot, Control, payload)
+	case frameCall:
+		return s.handleCall(payload)
+	case frameAnswer, frameFault:
+		return s.calls.settle(typ, payload)
+	case framePing:
+		s.controlQ.push(newFrame(framePong))
+	case framePong:
+	case frameReopen:
+		if c := s.dataConn.Load(); c != nil {
+			c.close(errReplaced)
+		}
+	default:
+		return unexpected(typ, payload)
+	}
+	return nil
+}
+
+// alive asks the peer for a sign of life and waits for it. It is how a second process under
+// the identity of a connected one is told from a restart.
+func (s *session) alive(patience time.Duration) bool {
+	before := s.heard.Load()
+	s.controlQ.push(newFrame(framePing))
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return s.heard.Load() != before
+	case <-s.control.ended:
+		return false
+	}
+}
+
+// data keeps the data connection up for as long as the session lasts, and reads it.
+func (s *session) data() {
+	for {
+		c := s.getData()
+		if c == nil {
+			return
+		}
+		s.serveData(c)
+	}
+}
+
+// getData dials or waits for the data connection. It gives nil at the end of the session.
+func (s *session) getData() *conn {
+	pause := s.t.limits.RedialMin
+	for {
+		c, err := s.awaitData()
+		if err == nil || s.ctx.Err() != nil {
+			return c
+		}
+		s.link.failed(s.link.target(), fmt.Errorf("data connection: %w", err))
+		if !s.link.dials() {
+			continue
+		}
+		rest(s.ctx, nil, pause)
+		pause = min(2*pause, s.t.limits.RedialMax)
+	}
+}
+
+func (s *session) awaitData() (*conn, error) {
+	if s.link.dials() {
+		return s.dialData()
+	}
+	timer := time.NewTimer(s.t.limits.Handshake)
+	defer timer.Stop()
+	select {
+	case c := <-s.nextData:
+		return c, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	case <-timer.C:
+		// The dialer may believe that its old connection still stands.
+		s.controlQ.push(newFrame(frameReopen))
+		return nil, fmt.Errorf("node %d has not opened it", s.remote.Node)
+	}
+}
+
+func (s *session) dialData() (*conn, error) {
+	addr := s.link.target()
+	if addr == "" {
+		return nil, errRemoved
+	}
+	c, err := s.t.dial(s.ctx, addr, forData, s.remote.Node)
+	if err != nil {
+		return nil, err
+	}
+	if c.remote.Boot != s.remote.Boot {
+		err := fmt.Errorf("node %d has restarted", s.remote.Node)
+		c.close(err)
+		s.control.close(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *session) serveData(c *conn) {
+	stop := context.AfterFunc(s.ctx, func() { c.close(s.ctx.Err()) })
+	defer stop()
+	s.dataConn.Store(c)
+	s.dataUp.Store(true)
+	var wg sync.WaitGroup
+	wg.Go(func() { c.drain(s.dataQ) })
+	c.close(s.readData(c))
+	wg.Wait()
+	s.dataUp.Store(false)
+	s.dataConn.Store(nil)
+}
+
+func (s *session) readData(c *conn) error {
+	for {
+		typ, payload, err := c.next(s.t.limits.MaxFrame, 0, nil)
+		if err != nil {
+			return err
+		}
+		if typ != frameMessage {
+			return unexpected(typ, payload)
+		}
+		s.t.handler.PeerFrame(s.remote.Node, s.remote.Boot, Data, payload)
+	}
+}
