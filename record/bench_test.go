@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// benchBatch is about 16 KiB of plain records: what a producer with a short linger sends.
+// benchBatch is about 11 KiB of plain records: what a producer with a short linger sends.
 func benchBatch(b *testing.B, codec Codec) Batch { return sample(b, codec, 200) }
 
 func BenchmarkVerify(b *testing.B) {
