@@ -1,0 +1,303 @@
+package partition
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+
+	"edged/record"
+	"edged/storage"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// Config of a Core.
+type Config struct {
+	Node    record.NodeID
+	Boot    record.BootID
+	Cluster record.ClusterID
+	// Rand spreads campaigns; a simulator seeds it.
+	Rand   *rand.Rand
+	Timing Timing
+	Limits Limits
+	Logger *slog.Logger
+	Store  Reader
+	Outbox Outbox
+	// Machine gives the state machine of a group; nil for data partitions.
+	Machine func(record.GroupID) StateMachine
+	// Unclean says that the last life did not end by Close: what was not synced may be gone.
+	Unclean bool
+	// Publish gives the view through which others see a group.
+	Publish func(record.GroupID) *Partition
+	// OnLeader is told of every change of leader or epoch; OnConfigured when a led group has
+	// reached its assignment. Both are called from the Core's goroutine and must not block.
+	OnLeader     func(LeaderChange)
+	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
+}
+
+// Core owns every Raft group of a node: offsets, waiters, producer tables, sessions, timers.
+// It is a step machine: Step takes one event, Flush ends the turn and leaves what is to be done
+// (saves for the log writer in TakeSaves, frames in the Outbox, answers through the requests' Done).
+// It does no I/O, knows no clock but the time it is given, takes no locks and starts no goroutine.
+// One goroutine calls it.
+type Core struct {
+	cfg      Config
+	log      *slog.Logger
+	now      Time
+	lastTurn Time
+
+	groups   map[record.GroupID]*group
+	order    []*group // by id
+	sessions map[record.NodeID]*session
+	peers    []*session // by node id
+
+	dirty      []*group // touched in this turn
+	awake      []*group // ticked or watched for sleep
+	leaderless []*group // waiting for a leader or about to campaign
+	held       []*ProduceRequest
+	saves      []Save
+
+	nextTick, nextReturn Time
+	produceBytes         int64 // accepted and not answered
+	saveBytes            int64 // handed to the log writer and not reported
+	cacheBytes           int64
+	cacheOrder           []cached // entries by age, for eviction
+	disk                 diskState
+	resigning            bool
+	failed               error
+	stats                Stats
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	Campaigns, LeaderChanges, NotLeader, Held int64
+	DroppedFrames, DroppedAppends             int64
+	Damaged                                   int64
+	Produced                                  int64 // batches
+}
+
+type cached struct {
+	g     *group
+	index uint64
+}
+
+// NewCore makes a Core of the groups that the store holds.
+func NewCore(cfg Config, now Time, states []storage.GroupState) *Core {
+	c := &Core{
+		cfg: cfg, log: cfg.Logger, now: now, lastTurn: now,
+		groups: map[record.GroupID]*group{}, sessions: map[record.NodeID]*session{},
+		nextTick: now + cfg.Timing.Tick, nextReturn: now + cfg.Timing.ReturnEvery,
+	}
+	for _, s := range states {
+		c.open(s)
+	}
+	return c
+}
+
+// Step takes one event. Events of one turn may touch the same group many times; its
+// consequences are drawn together in Flush.
+func (c *Core) Step(now Time, ev Event) {
+	c.advance(now)
+	switch ev := ev.(type) {
+	case *ProduceRequest:
+		ev.bytes = int64(len(ev.Batch))
+		c.produceBytes += ev.bytes
+		c.produce(ev)
+	case *ProposeRequest:
+		c.propose(ev)
+	case *LogStartRequest:
+		c.moveLogStart(ev)
+	case *TransferRequest:
+		c.transfer(ev)
+	case *Assignment:
+		c.configure(ev)
+	case *Saved:
+		c.saved(ev)
+	case PeerUp:
+		c.peerUp(ev)
+	case PeerDown:
+		c.peerDown(ev)
+	case PeerFrame:
+		c.peerFrame(ev)
+	case *RemoveReplica:
+		c.removeReplica(ev)
+	case Inspect:
+		ev.Fn(c)
+	case Resign:
+		c.resign()
+	case CheckpointAll:
+		for _, g := range c.order {
+			c.checkpoint(g, true)
+		}
+	}
+}
+
+// Flush ends a turn: timers that are due, then the consequences for every touched group, then the frames.
+func (c *Core) Flush(now Time) {
+	c.advance(now)
+	c.timers()
+	for len(c.dirty) > 0 {
+		batch := c.dirty
+		c.dirty = nil
+		for _, g := range batch {
+			g.dirty = false
+			c.guard(g, func() { c.ready(g) })
+		}
+	}
+	c.evictCache()
+	for _, s := range c.peers {
+		c.flushFrames(s)
+	}
+	c.lastTurn = c.now
+}
+
+// TakeSaves hands over what the log writer has to do, in order.
+func (c *Core) TakeSaves() []Save {
+	s := c.saves
+	c.saves = nil
+	return s
+}
+
+// advance moves the time. When this node itself stood still (a stopped process, a starved CPU),
+// it could hear nobody: peers get that time back, or waking up would look like everybody's death.
+func (c *Core) advance(now Time) {
+	if now <= c.now {
+		return
+	}
+	if gap := now - max(c.now, c.lastTurn); gap > c.cfg.Timing.BeatIdle*3/2 {
+		for _, s := range c.peers {
+			s.heard += gap
+		}
+	}
+	c.now = now
+}
+
+// guard runs what may panic inside Raft for one group and takes just that replica out of
+// service when it does (law 8).
+func (c *Core) guard(g *group, fn func()) {
+	if g.damaged != nil || g.removed {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.damage(g, fmt.Errorf("raft: %v", p))
+			c.log.Error("replica taken out of service", "group", g.id, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	fn()
+}
+
+// damage takes a replica out of service: it answers nothing, votes for nobody and is sent to no one.
+func (c *Core) damage(g *group, err error) {
+	if g.damaged != nil {
+		return
+	}
+	g.damaged = err
+	c.stats.Damaged++
+	c.log.Error("replica damaged, out of service", "group", g.id, "replica", g.replica, "err", err)
+	c.dropWaiters(g, fmt.Errorf("group %d: %w: %v", g.id, record.ErrDamaged, err))
+	c.setAwake(g, false)
+	c.setLeaderless(g, false)
+	g.role, g.lead, g.serving = RoleDamaged, 0, false
+	c.publish(g)
+}
+
+// fail is for a store that cannot write: nothing that was not saved may be promised, so
+// this node falls silent and others take over.
+func (c *Core) fail(err error) {
+	if c.failed != nil {
+		return
+	}
+	c.failed = fmt.Errorf("%w: %v", record.ErrStorage, err)
+	c.log.Error("storage failed: this node serves reads only until it is restarted", "err", err)
+	for _, g := range c.order {
+		c.dropWaiters(g, c.failed)
+		g.role, g.lead, g.serving = RoleFollower, 0, false
+		c.publish(g)
+	}
+	for _, r := range c.held {
+		c.answer(r, ProduceResult{Err: c.failed})
+	}
+	c.held, c.awake, c.leaderless = nil, nil, nil
+}
+
+// touch marks a group whose consequences Flush has to draw. stepped means that Raft was
+// given something, so that roles and indices may be out of date until then.
+func (c *Core) touch(g *group, stepped bool) {
+	g.stepped = g.stepped || stepped
+	if !g.dirty {
+		g.dirty = true
+		c.dirty = append(c.dirty, g)
+	}
+}
+
+// step gives Raft a message.
+func (c *Core) step(g *group, m *pb.Message) {
+	if g.damaged != nil || c.failed != nil {
+		return
+	}
+	c.guard(g, func() {
+		err := g.rn.Step(m)
+		if err != nil && !errors.Is(err, raft.ErrStepPeerNotFound) && !errors.Is(err, raft.ErrProposalDropped) {
+			c.log.Warn("raft message refused", "group", g.id, "type", m.GetType(), "err", err)
+		}
+	})
+	c.touch(g, true)
+}
+
+func (c *Core) find(id record.GroupID) *group { return c.groups[id] }
+
+func (c *Core) insert(g *group) {
+	c.groups[g.id] = g
+	i, _ := slices.BinarySearchFunc(c.order, g.id, func(o *group, id record.GroupID) int { return cmp.Compare(o.id, id) })
+	c.order = slices.Insert(c.order, i, g)
+}
+
+// Status is what Inspect and tests look at.
+type Status struct {
+	Groups, Awake, Leaderless, Led int
+	ProduceBytes, SaveBytes        int64
+	CacheBytes                     int64
+	Failed                         error
+	Stats                          Stats
+}
+
+// Status counts what the Core holds.
+func (c *Core) Status() Status {
+	s := Status{
+		Groups: len(c.order), Awake: len(c.awake), Leaderless: len(c.leaderless), ProduceBytes: c.produceBytes,
+		SaveBytes: c.saveBytes, CacheBytes: c.cacheBytes, Failed: c.failed, Stats: c.stats,
+	}
+	for _, g := range c.order {
+		if g.role == RoleLeader {
+			s.Led++
+		}
+	}
+	return s
+}
+
+// raftLogger keeps Raft's words out of the log, except what is about to end the replica.
+type raftLogger struct {
+	log   *slog.Logger
+	group record.GroupID
+}
+
+func (l raftLogger) Debug(...any)            {}
+func (l raftLogger) Debugf(string, ...any)   {}
+func (l raftLogger) Info(...any)             {}
+func (l raftLogger) Infof(string, ...any)    {}
+func (l raftLogger) Warning(...any)          {}
+func (l raftLogger) Warningf(string, ...any) {}
+func (l raftLogger) Error(v ...any)          { l.log.Error("raft: "+fmt.Sprint(v...), "group", l.group) }
+func (l raftLogger) Errorf(f string, v ...any) {
+	l.log.Error("raft: "+fmt.Sprintf(f, v...), "group", l.group)
+}
+func (l raftLogger) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
+func (l raftLogger) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
+func (l raftLogger) Panic(v ...any)            { panic(fmt.Sprint(v...)) }
+func (l raftLogger) Panicf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }

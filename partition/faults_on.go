@@ -1,0 +1,24 @@
+//go:build edged_faults
+
+package partition
+
+import "fmt"
+
+var (
+	faultNoBootID, faultIgnoreClaims, faultEarlyAnswer, faultEarlyVote, faultKeepNextOffset,
+	faultLoseProducers, faultStaleReads, faultOffsetAtApply, faultCommitByOldTerm bool
+)
+
+// PlantFault switches one fault on or off. It exists only under the build tag edged_faults.
+func PlantFault(name string, on bool) error {
+	f := map[string]*bool{
+		"no-boot-id": &faultNoBootID, "ignore-claims": &faultIgnoreClaims, "early-answer": &faultEarlyAnswer,
+		"early-vote": &faultEarlyVote, "keep-next-offset": &faultKeepNextOffset, "lose-producers": &faultLoseProducers,
+		"stale-reads": &faultStaleReads, "offset-at-apply": &faultOffsetAtApply, "commit-by-old-term": &faultCommitByOldTerm,
+	}[name]
+	if f == nil {
+		return fmt.Errorf("no fault named %q", name)
+	}
+	*f = on
+	return nil
+}

@@ -1,0 +1,353 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+
+	"edged/record"
+	"edged/storage"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// group is one replica of one Raft group. The Core's goroutine owns it.
+//
+//	log.base.Index <= applied <= committed <= log.last
+//	logStart <= high = end of the last committed batch <= next
+type group struct {
+	id      record.GroupID
+	replica record.ReplicaID
+	class   uint8
+	machine StateMachine // nil for a data partition
+	rn      *raft.RawNode
+	log     *groupLog
+	part    *Partition
+	target  *Assignment // what the metadata wants; nil until it said so
+	told    *Assignment // the last one that was reported as reached
+	damaged error
+
+	// As Raft last said, in Ready.
+	role      Role
+	state     raft.StateType
+	lead      record.ReplicaID
+	leadSince Time // when lead was last set
+	term      uint64
+	ledTerm   uint64 // the term in which this replica last became leader
+	committed uint64
+	applied   uint64
+	conf      storage.ConfState
+	confMoved bool
+	// confPending is the index of a configuration change on its way, 0 if there is none.
+	confPending uint64
+	serving     bool
+
+	// next is the offset after the last entry of the log, committed or not; proposed is
+	// that plus what was proposed in this turn. The leader gives offsets from proposed.
+	next, proposed   record.Offset
+	high, logStart   record.Offset
+	appliedNext      record.Offset // the offset after the last applied entry
+	tail             []tailEntry   // entries after applied, oldest first
+	uncommittedBytes int64
+
+	// table is the producer table as of applied, overlay what the tail adds to it: the leader
+	// judges a batch by both. State machines and tables skip entries up to stateIndex, which
+	// a base record had seen already.
+	table      *producers
+	overlay    map[int64]*producer
+	stateIndex uint64
+	wasRelaxed bool // durability=relaxed as of the checkpoint
+
+	props   []proposal // given an offset in this turn, not yet to Raft
+	flight  []proposal // given to Raft, not yet seen in Ready
+	waiters []waiter   // by index
+	acksOne int        // how many of them wait for the leader's own disk only
+
+	savesInFlight  int
+	cuts           uint64 // truncations of the log: a save from before one says nothing about what came after
+	checkpointed   uint64 // applied index of the last checkpoint
+	sinceBytes     int64  // log bytes since then
+	baseUnsaved    bool   // base moved since the last save
+	dirty, stepped bool
+	removed        bool
+	awakeAt        int // place in Core.awake, -1 if asleep
+	leaderlessAt   int // place in Core.leaderless, -1 if it has a leader
+	campaignAt     Time
+	campaigns      int
+	lastTraffic    Time
+	transferUntil  Time
+	snapshots      []snapshotWait
+	reason         string // why the leader changes, for people
+}
+
+// tailEntry is what the Core remembers of an entry until it is applied.
+type tailEntry struct {
+	index, term uint64
+	end         record.Offset // the offset after it
+	stamp       stamp         // id < 0 without a producer
+	bytes       int64
+	foreseen    bool // the overlay has it since it was proposed
+}
+
+// snapshotWait is a base record on its way to a follower.
+type snapshotWait struct {
+	to    record.ReplicaID
+	until Time
+}
+
+// proposal is an entry on its way into the log.
+type proposal struct {
+	data    []byte
+	kind    storage.Kind
+	stamp   stamp
+	span    record.Offset
+	base    record.Offset
+	produce *ProduceRequest
+	propose *ProposeRequest
+	start   *LogStartRequest
+}
+
+// waiter is somebody who is told when the entry at index is committed (and, for a
+// command, applied) in term.
+type waiter struct {
+	index, term uint64
+	base        record.Offset
+	duplicate   bool
+	produce     *ProduceRequest
+	propose     *ProposeRequest
+	start       *LogStartRequest
+}
+
+// open makes a group of what the store holds.
+func (c *Core) open(s storage.GroupState) {
+	g := &group{
+		id: s.Group, replica: s.Replica, class: s.Class, part: c.cfg.Publish(s.Group),
+		awakeAt: -1, leaderlessAt: -1, lastTraffic: c.now, role: RoleFollower,
+	}
+	if c.cfg.Machine != nil {
+		g.machine = c.cfg.Machine(s.Group)
+	}
+	c.insert(g)
+	g.log = newGroupLog(s, g.machine != nil, c.cfg.Store)
+	if s.Err != nil {
+		c.damage(g, s.Err)
+		return
+	}
+	if err := c.load(g, s); err != nil {
+		c.damage(g, err)
+		return
+	}
+	if g.wasRelaxed && c.cfg.Unclean && s.HardState.Term > 0 {
+		c.distrust(g)
+	}
+	c.guard(g, func() { c.startRaft(g) })
+	c.setLeaderless(g, g.damaged == nil)
+	c.publish(g)
+}
+
+// load rebuilds what is derived: the state machine from the checkpoint, offsets and the tail
+// from the log after it.
+func (c *Core) load(g *group, s storage.GroupState) error {
+	cp := s.Checkpoint
+	g.term, g.applied, g.committed = s.HardState.Term, cp.Applied, cp.Applied
+	g.checkpointed = cp.Applied
+	g.next, g.appliedNext, g.high, g.logStart = cp.NextOffset, cp.NextOffset, cp.NextOffset, s.Base.LogStart
+	g.conf, g.confMoved = g.log.confAt(cp.Applied), true
+	g.table = newProducers(c.cfg.Limits.Producers)
+	if len(cp.State) > 0 {
+		relaxed, index, state, err := splitCheckpointState(cp.State)
+		if err != nil {
+			return err
+		}
+		g.stateIndex, g.wasRelaxed = index, relaxed
+		if err := g.restoreState(state); err != nil {
+			return fmt.Errorf("state as of entry %d: %w", index, err)
+		}
+	}
+	if s.LastIndex > cp.Applied {
+		err := c.cfg.Store.Headers(g.id, cp.Applied+1, s.LastIndex+1, func(e storage.Entry, size int64) error {
+			t := tailEntry{index: e.Index, term: e.Term, end: g.next, stamp: stamp{id: -1}, bytes: size}
+			if e.Kind == storage.KindBatch {
+				if e.BaseOffset != g.next {
+					return fmt.Errorf("entry %d has base offset %d where %d should follow", e.Index, e.BaseOffset, g.next)
+				}
+				t.end = e.End()
+				t.stamp = stampOf(record.Batch(e.Data))
+			}
+			g.pushTail(t)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	g.proposed = g.next
+	g.log.snap = func() *pb.Snapshot { return g.baseSnapshot() }
+	return nil
+}
+
+// distrust is for a replica that answered before its fsync and was then cut off: entries that it
+// confirmed may be gone. A new term makes the leader forget what it believes this replica
+// has; Raft allows a member to be in any later term.
+func (c *Core) distrust(g *group) {
+	g.log.hs = storage.HardState{Term: g.log.hs.Term + 1}
+	g.term = g.log.hs.Term
+	hs := g.log.hs
+	s := Save{Sync: true, Update: c.update(g)}
+	s.Update.HardState = &hs
+	c.pushSave(g, s)
+}
+
+func (g *group) restoreState(state []byte) error {
+	if g.machine != nil {
+		return g.machine.Restore(state)
+	}
+	return g.table.restore(state)
+}
+
+func (g *group) stateBytes() []byte {
+	if g.machine != nil {
+		return g.machine.Snapshot()
+	}
+	return g.table.snapshot()
+}
+
+func (c *Core) startRaft(g *group) {
+	t, l := c.cfg.Timing, c.cfg.Limits
+	rn, err := raft.NewRawNode(&raft.Config{
+		ID: uint64(g.replica), ElectionTick: t.ElectionTicks, HeartbeatTick: t.HeartbeatTicks,
+		Storage: g.log, Applied: g.applied, AsyncStorageWrites: true,
+		MaxSizePerMsg: uint64(l.Message), MaxCommittedSizePerReady: uint64(l.Message) * 4,
+		MaxUncommittedEntriesSize: uint64(l.Uncommitted) * 2, // ours is checked first, so that offsets are not given in vain
+		MaxInflightMsgs:           64, MaxInflightBytes: uint64(l.Inflight),
+		CheckQuorum: true, PreVote: true, StepDownOnRemoval: true,
+		DisableProposalForwarding: true, // only the leader gives offsets
+		Logger:                    raftLogger{c.log, g.id},
+	})
+	if err != nil {
+		panic(err)
+	}
+	g.rn = rn
+}
+
+// baseSnapshot is the base record for a follower that is behind the log's beginning: the
+// configuration as of the base, and a state that may be newer (it says of which index it is).
+func (g *group) baseSnapshot() *pb.Snapshot {
+	b := g.log.base
+	r := baseRecord{next: b.NextOffset, logStart: b.LogStart, stateIndex: max(g.applied, g.stateIndex), state: g.stateBytes()}
+	if faultLoseProducers && g.machine == nil {
+		r.state = nil
+	}
+	return &pb.Snapshot{
+		Data:     r.encode(),
+		Metadata: &pb.SnapshotMetadata{Index: new(b.Index), Term: new(b.Term), ConfState: confToRaft(g.log.confAt(b.Index))},
+	}
+}
+
+// pushTail remembers an entry that was appended.
+func (g *group) pushTail(t tailEntry) {
+	g.tail = append(g.tail, t)
+	g.next = t.end
+	g.uncommittedBytes += t.bytes
+	if t.stamp.id < 0 || t.index <= g.stateIndex || t.foreseen {
+		return
+	}
+	p := g.overlay[t.stamp.id]
+	if p == nil {
+		p = &producer{epoch: t.stamp.epoch}
+		if old := g.table.table[t.stamp.id]; old != nil {
+			*p = *old
+			p.tail = 0
+		}
+		if g.overlay == nil {
+			g.overlay = map[int64]*producer{}
+		}
+		g.overlay[t.stamp.id] = p
+	}
+	p.add(t.stamp.epoch, t.stamp.app)
+	p.tail++
+}
+
+// popTail forgets the oldest remembered entry: it was applied.
+func (g *group) popTail() {
+	t := g.tail[0]
+	g.tail = g.tail[1:]
+	if t.stamp.id < 0 || t.index <= g.stateIndex {
+		return
+	}
+	if p := g.overlay[t.stamp.id]; p != nil {
+		if p.tail--; p.tail == 0 {
+			delete(g.overlay, t.stamp.id)
+		}
+	}
+}
+
+// truncateTail forgets entries from index on, and all that was derived from them.
+func (g *group) truncateTail(index uint64) {
+	n := len(g.tail)
+	for n > 0 && g.tail[n-1].index >= index {
+		n--
+	}
+	if n == len(g.tail) {
+		return
+	}
+	if faultKeepNextOffset {
+		g.tail = g.tail[:n]
+		return
+	}
+	g.rebuildTail(g.tail[:n])
+}
+
+// rebuildTail derives anew what hangs on the tail.
+func (g *group) rebuildTail(tail []tailEntry) {
+	g.tail, g.overlay, g.next, g.uncommittedBytes = nil, nil, g.appliedNext, 0
+	for _, t := range tail {
+		t.foreseen = false
+		g.pushTail(t)
+		if t.index <= g.committed {
+			g.uncommittedBytes -= t.bytes
+		}
+	}
+	g.proposed = g.next
+}
+
+// producer is what the log, up to its last entry, knows of a producer id; nil if nothing.
+func (g *group) producer(id int64) *producer {
+	if p := g.overlay[id]; p != nil {
+		return p
+	}
+	return g.table.table[id]
+}
+
+// endAt is the offset after the entry at index, which is applied or in the tail.
+func (g *group) endAt(index uint64) record.Offset {
+	if len(g.tail) == 0 || index < g.tail[0].index {
+		return g.appliedNext
+	}
+	return g.tail[min(index-g.tail[0].index, uint64(len(g.tail)-1))].end
+}
+
+func (g *group) isVoter(id record.ReplicaID) bool {
+	return slices.Contains(g.conf.Voters, id) || slices.Contains(g.conf.VotersOutgoing, id)
+}
+
+// members are all replicas of the configuration, voters first.
+func (g *group) members() []record.ReplicaID {
+	m := slices.Concat(g.conf.Voters, g.conf.VotersOutgoing, g.conf.Learners, g.conf.LearnersNext)
+	slices.Sort(m)
+	return slices.Compact(m)
+}
+
+func (g *group) onNode(n record.NodeID) bool {
+	return slices.ContainsFunc(g.members(), func(r record.ReplicaID) bool { return r.Node() == n })
+}
+
+func (g *group) reasonText(leader record.NodeID) string {
+	switch {
+	case g.reason != "":
+		return g.reason
+	case leader == record.NoNode:
+		return "no leader"
+	}
+	return fmt.Sprintf("node %d was elected", leader)
+}

@@ -1,0 +1,464 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"edged/record"
+	"edged/storage"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// answer ends a produce. Every request that Step took is answered exactly once.
+func (c *Core) answer(r *ProduceRequest, res ProduceResult) {
+	c.produceBytes -= r.bytes
+	r.Done(res)
+}
+
+func (c *Core) refuse(r *ProduceRequest, g *group, err error) {
+	res := ProduceResult{Err: err, Epoch: record.NoEpoch}
+	if g != nil {
+		res.LogStart, res.Epoch = g.logStart, record.Epoch(g.term)
+	}
+	c.answer(r, res)
+}
+
+// produce gives a batch its offset. The order of the checks is the one clients expect:
+// who leads, in which epoch, then the batch, then the producer.
+func (c *Core) produce(r *ProduceRequest) {
+	g := c.find(r.Group)
+	if g == nil || g.damaged != nil || c.failed != nil {
+		c.refuse(r, g, c.whyNot(g))
+		return
+	}
+	if g.stepped { // the role below must be Raft's role now
+		c.guard(g, func() { c.ready(g) })
+	}
+	if c.mayHold(g) {
+		c.hold(r, g)
+		return
+	}
+	if g.role != RoleLeader {
+		c.stats.NotLeader++
+		c.refuse(r, g, c.notLeader(g))
+		return
+	}
+	if err := checkEpoch(r.Epoch, record.Epoch(g.term)); err != nil {
+		c.refuse(r, g, err)
+		return
+	}
+	if g.target != nil && g.target.MaxBatch > 0 && len(r.Batch) > int(g.target.MaxBatch) {
+		c.refuse(r, g, fmt.Errorf("a batch of %d bytes, the topic takes %d (max.message.bytes): %w", len(r.Batch), g.target.MaxBatch, record.ErrTooLarge))
+		return
+	}
+	if c.produceBytes > c.cfg.Limits.Produce || g.uncommittedBytes > c.cfg.Limits.Uncommitted {
+		c.refuse(r, g, record.ErrBusy)
+		return
+	}
+	s := stampOf(r.Batch)
+	if s.id >= 0 {
+		base, fresh, err := g.producer(s.id).check(s)
+		if err != nil {
+			c.refuse(r, g, err)
+			return
+		}
+		if !fresh {
+			c.duplicate(g, r, base)
+			return
+		}
+	}
+	c.stats.Produced++
+	r.Batch.SetBase(g.proposed, record.Epoch(g.term))
+	s.app.base = g.proposed
+	p := proposal{data: r.Batch, kind: storage.KindBatch, stamp: s, span: record.Offset(r.Batch.Span()), base: g.proposed, produce: r}
+	g.proposed += p.span
+	c.enqueue(g, p)
+}
+
+func checkEpoch(asked, now record.Epoch) error {
+	switch {
+	case asked == record.NoEpoch || asked == now:
+		return nil
+	case asked < now:
+		return fmt.Errorf("the request names epoch %d, the partition is in %d: %w", asked, now, record.ErrFencedEpoch)
+	}
+	return fmt.Errorf("the request names epoch %d, this leader is in %d: %w", asked, now, record.ErrUnknownEpoch)
+}
+
+// enqueue keeps a proposal until the end of the turn, when all of a group's go to Raft at once. A
+// batch of a producer goes at once, so that the next one is judged with it in the log.
+func (c *Core) enqueue(g *group, p proposal) {
+	g.props = append(g.props, p)
+	c.touch(g, false)
+	if p.stamp.id >= 0 {
+		c.foresee(g, p)
+	}
+}
+
+// foresee puts a proposed batch into the overlay before Raft has it. rebuildTail undoes it.
+func (c *Core) foresee(g *group, p proposal) {
+	o := g.producer(p.stamp.id)
+	n := &producer{epoch: p.stamp.epoch}
+	if o != nil {
+		*n = *o
+		if g.overlay[p.stamp.id] == nil {
+			n.tail = 0
+		}
+	}
+	n.add(p.stamp.epoch, p.stamp.app)
+	n.tail++
+	if g.overlay == nil {
+		g.overlay = map[int64]*producer{}
+	}
+	g.overlay[p.stamp.id] = n
+}
+
+// duplicate answers a batch that the log has already: at once if it is committed,
+// else together with the first one.
+func (c *Core) duplicate(g *group, r *ProduceRequest, base record.Offset) {
+	w := waiter{term: g.term, base: base, duplicate: true, produce: r}
+	for _, t := range g.tail {
+		if t.stamp.id == r.Batch.ProducerID() && t.stamp.app.base == base {
+			w.index = t.index
+			break
+		}
+	}
+	if w.index == 0 && (len(g.props) > 0 || len(g.flight) > 0) && base >= g.next {
+		// The first one is still on its way to Raft in this turn.
+		c.guard(g, func() { c.ready(g) })
+		if g.role != RoleLeader {
+			c.refuse(r, g, record.ErrInterrupted)
+			return
+		}
+		c.duplicate(g, r, base)
+		return
+	}
+	if w.index <= g.committed {
+		c.finish(g, w)
+		return
+	}
+	i, _ := slices.BinarySearchFunc(g.waiters, w.index, func(w waiter, i uint64) int {
+		if w.index <= i {
+			return -1
+		}
+		return 1
+	})
+	g.waiters = slices.Insert(g.waiters, i, w)
+}
+
+// propose queues a command of a state machine.
+func (c *Core) propose(r *ProposeRequest) {
+	g := c.find(r.Group)
+	switch {
+	case g == nil || g.damaged != nil || c.failed != nil:
+		r.Done(nil, c.whyNot(g))
+		return
+	case len(r.Data) == 0 || g.machine == nil:
+		r.Done(nil, fmt.Errorf("group %d takes no such command: %w", r.Group, record.ErrInvalidRequest))
+		return
+	}
+	if g.stepped {
+		c.guard(g, func() { c.ready(g) })
+	}
+	if g.role != RoleLeader {
+		r.Done(nil, c.notLeader(g))
+		return
+	}
+	if g.uncommittedBytes > c.cfg.Limits.Uncommitted {
+		r.Done(nil, record.ErrBusy)
+		return
+	}
+	c.enqueue(g, proposal{data: r.Data, kind: storage.KindCommand, stamp: stamp{id: -1}, propose: r})
+}
+
+// moveLogStart queues the entry that moves a partition's beginning. Live followers that are
+// behind keep what they still need, unless forced.
+func (c *Core) moveLogStart(r *LogStartRequest) {
+	g := c.find(r.Group)
+	if g == nil || g.damaged != nil || c.failed != nil {
+		r.Done(c.whyNot(g))
+		return
+	}
+	if g.stepped {
+		c.guard(g, func() { c.ready(g) })
+	}
+	switch {
+	case g.role != RoleLeader:
+		r.Done(c.notLeader(g))
+		return
+	case r.Index > g.committed+1 || r.Offset > g.high || r.Base > r.Offset || r.Index <= g.log.base.Index:
+		r.Done(fmt.Errorf("log start %d at entry %d, the log is committed up to %d: %w", r.Offset, r.Index, g.high, record.ErrOffsetOutOfRange))
+		return
+	case r.Offset <= g.logStart:
+		r.Done(nil)
+		return
+	case !r.Force && r.Index > c.neededFrom(g):
+		r.Done(fmt.Errorf("a live follower still needs entry %d: %w", c.neededFrom(g), record.ErrBusy))
+		return
+	}
+	data := logStart{keep: r.Index, base: r.Base, offset: r.Offset}.encode()
+	c.enqueue(g, proposal{data: data, kind: storage.KindControl, stamp: stamp{id: -1}, start: r})
+}
+
+// neededFrom is the lowest entry that a live follower does not have.
+func (c *Core) neededFrom(g *group) uint64 {
+	need := g.log.last + 1
+	for id, pr := range g.rn.Status().Progress {
+		r := record.ReplicaID(id)
+		if r != g.replica && c.live(r.Node()) {
+			need = min(need, pr.Match+1)
+		}
+	}
+	return need
+}
+
+// submit gives Raft what was proposed in this turn.
+func (c *Core) submit(g *group) {
+	props := g.props
+	g.props = nil
+	m := &pb.Message{Type: pb.MsgProp.Enum(), From: new(uint64(g.replica)), Entries: make([]*pb.Entry, len(props))}
+	for i, p := range props {
+		m.Entries[i] = &pb.Entry{Type: pb.EntryNormal.Enum(), Data: p.data}
+	}
+	g.flight = props
+	err := raft.ErrProposalDropped
+	if g.state == raft.StateLeader {
+		err = g.rn.Step(m)
+	}
+	if err == nil {
+		c.wakeGroup(g)
+		return
+	}
+	// Nothing of it is in the log: the offsets are free again (law 3).
+	g.flight = nil
+	g.rebuildTail(g.tail)
+	for _, p := range props {
+		switch {
+		case p.produce == nil:
+			p.reject(c.droppedError(g, err))
+		case c.mayHold(g):
+			c.hold(p.produce, g)
+		default:
+			c.refuse(p.produce, g, c.droppedError(g, err))
+		}
+	}
+}
+
+func (c *Core) droppedError(g *group, err error) error {
+	if !errors.Is(err, raft.ErrProposalDropped) {
+		return fmt.Errorf("%w: %v", record.ErrInternal, err)
+	}
+	if g.role == RoleLeader {
+		return record.ErrBusy
+	}
+	return c.notLeader(g)
+}
+
+// reject ends a proposal that is not a produce.
+func (p proposal) reject(err error) {
+	switch {
+	case p.propose != nil:
+		p.propose.Done(nil, err)
+	case p.start != nil:
+		p.start.Done(err)
+	}
+}
+
+// landed matches an entry that Raft put into the log with the proposal it came from. Raft keeps
+// the order of proposals and adds only entries of other kinds between them.
+func (c *Core) landed(g *group, index, term uint64) {
+	p := g.flight[0]
+	g.flight = g.flight[1:]
+	w := waiter{index: index, term: term, base: p.base, produce: p.produce, propose: p.propose, start: p.start}
+	if p.produce != nil && p.produce.Acks == AcksNone {
+		c.finish(g, w)
+		return
+	}
+	if p.produce != nil && p.produce.Acks == AcksOne {
+		g.acksOne++
+	}
+	g.waiters = append(g.waiters, w)
+}
+
+// finish tells a waiter that its entry is as safe as it asked for.
+func (c *Core) finish(g *group, w waiter) {
+	switch {
+	case w.produce != nil:
+		c.answer(w.produce, ProduceResult{BaseOffset: w.base, LogStart: g.logStart, Epoch: record.Epoch(w.term), Duplicate: w.duplicate})
+	case w.start != nil:
+		w.start.Done(nil)
+	case w.propose != nil:
+		w.propose.Done(nil, nil)
+	}
+}
+
+// answerCommitted answers who waits for entries up to the commit index. Commands wait for
+// their result instead.
+func (c *Core) answerCommitted(g *group) {
+	n := 0
+	for n < len(g.waiters) && g.waiters[n].index <= g.committed {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	done := g.waiters[:n]
+	kept := done[:0]
+	for _, w := range done {
+		if w.propose != nil && w.index > g.applied {
+			kept = append(kept, w)
+			continue
+		}
+		if w.produce != nil && w.produce.Acks == AcksOne && !w.duplicate {
+			g.acksOne--
+		}
+		c.finishOrFail(g, w)
+	}
+	k := len(kept)
+	copy(g.waiters[n-k:n], kept)
+	clear(g.waiters[:n-k]) // the array lives on; the requests must not
+	g.waiters = g.waiters[n-k:]
+}
+
+// finishOrFail answers by the entry that stands at the waiter's index now: another leader may
+// have put its own there, in another term, before this one noticed.
+func (c *Core) finishOrFail(g *group, w waiter) {
+	if w.index > g.log.base.Index && g.log.term(w.index) != w.term {
+		c.failWaiter(g, w, record.ErrInterrupted)
+		return
+	}
+	c.finish(g, w)
+}
+
+func (c *Core) failWaiter(g *group, w waiter, err error) {
+	switch {
+	case w.produce != nil:
+		c.refuse(w.produce, g, err)
+	case w.start != nil:
+		w.start.Done(err)
+	case w.propose != nil:
+		w.propose.Done(nil, err)
+	}
+}
+
+// answerSaved answers acks=1: the entry is on the leader's own disk.
+func (c *Core) answerSaved(g *group) {
+	if g.acksOne == 0 {
+		return
+	}
+	kept := g.waiters[:0]
+	for _, w := range g.waiters {
+		if w.produce != nil && w.produce.Acks == AcksOne && !w.duplicate && w.index <= g.log.durable {
+			g.acksOne--
+			c.finishOrFail(g, w)
+			continue
+		}
+		kept = append(kept, w)
+	}
+	clear(g.waiters[len(kept):])
+	g.waiters = kept
+}
+
+// answerCommand gives a proposer what its command returned.
+func (c *Core) answerCommand(g *group, index, term uint64, result any) {
+	for i, w := range g.waiters {
+		if w.index > index {
+			return
+		}
+		if w.index == index && w.propose != nil {
+			g.waiters = slices.Delete(g.waiters, i, i+1)
+			if w.term != term {
+				w.propose.Done(nil, record.ErrInterrupted)
+				return
+			}
+			if err, ok := result.(error); ok {
+				w.propose.Done(nil, err)
+				return
+			}
+			w.propose.Done(result, nil)
+			return
+		}
+	}
+}
+
+// dropWaiters answers everybody who waits for an entry of this replica's leadership. Nobody
+// knows whether their entries survive.
+func (c *Core) dropWaiters(g *group, err error) {
+	waiters, props := g.waiters, append(g.flight, g.props...)
+	g.waiters, g.flight, g.props, g.acksOne = nil, nil, nil, 0
+	for _, w := range waiters {
+		c.failWaiter(g, w, err)
+	}
+	for _, p := range props {
+		if p.produce != nil {
+			c.refuse(p.produce, g, err)
+		} else {
+			p.reject(err)
+		}
+	}
+	if len(props) > 0 && g.damaged == nil {
+		g.rebuildTail(g.tail)
+	}
+}
+
+// whyNot says why a group takes nothing at all here.
+func (c *Core) whyNot(g *group) error {
+	switch {
+	case c.failed != nil:
+		return c.failed
+	case g == nil:
+		return &record.NotLeaderError{Leader: record.NoNode, Epoch: record.NoEpoch}
+	}
+	return fmt.Errorf("%w: %v", record.ErrDamaged, g.damaged)
+}
+
+// notLeader names the leader; the node adds the address.
+func (c *Core) notLeader(g *group) error {
+	e := &record.NotLeaderError{Leader: record.NoNode, Epoch: record.Epoch(g.term)}
+	if g.lead != 0 && g.lead != g.replica {
+		e.Leader = g.lead.Node()
+	}
+	return e
+}
+
+// mayHold tells that an election or a transfer is under way that will likely end soon: a
+// produce is better kept than sent around.
+func (c *Core) mayHold(g *group) bool {
+	if len(c.held) >= c.cfg.Limits.HeldProduces {
+		return false
+	}
+	return g.lead == 0 && g.role == RoleFollower && c.quorumLive(g) || g.role == RoleLeader && g.transferUntil > c.now
+}
+
+func (c *Core) hold(r *ProduceRequest, g *group) {
+	if r.heldUntil == 0 {
+		c.stats.Held++
+		r.heldUntil = c.now + c.cfg.Timing.Hold
+	}
+	if r.heldUntil <= c.now {
+		c.stats.NotLeader++
+		c.refuse(r, g, c.notLeader(g))
+		return
+	}
+	c.held = append(c.held, r)
+}
+
+// retryHeld looks at held produces again: who waited too long, or whose group has a leader now.
+func (c *Core) retryHeld() {
+	held := c.held
+	c.held = nil
+	for _, r := range held {
+		if g := c.find(r.Group); g == nil || g.damaged != nil || r.heldUntil <= c.now || !c.mayHold(g) {
+			if g != nil && r.heldUntil <= c.now && c.mayHold(g) {
+				c.refuse(r, g, c.notLeader(g))
+				continue
+			}
+			c.produce(r)
+			continue
+		}
+		c.held = append(c.held, r)
+	}
+}

@@ -1,0 +1,426 @@
+package partition
+
+import (
+	"fmt"
+
+	"edged/record"
+	"edged/storage"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// ready draws the consequences of everything that a group's Raft was given in this turn.
+//
+// What Raft wants saved goes to the log writer together with the messages that may leave only
+// after it; what Raft wants applied is applied here, because it is bookkeeping in memory: a
+// goroutine for it would be a second owner of the producer table.
+func (c *Core) ready(g *group) {
+	g.stepped = false
+	if c.failed != nil || g.removed {
+		return
+	}
+	for len(g.props) > 0 || g.rn.HasReady() {
+		if len(g.props) > 0 {
+			c.submit(g)
+		}
+		if !g.rn.HasReady() {
+			continue
+		}
+		rd := g.rn.Ready()
+		if rd.SoftState != nil {
+			g.state, g.lead, g.leadSince = rd.SoftState.RaftState, record.ReplicaID(rd.SoftState.Lead), c.now
+		}
+		commit := g.committed
+		if rd.HardState != nil {
+			g.term, commit = rd.GetTerm(), rd.GetCommit()
+		}
+		c.carryOut(g, rd, commit)
+		if g.damaged != nil {
+			return
+		}
+		// Who was still leader when its entry was committed hears of it, then the role changes.
+		c.commitTo(g, commit)
+		c.settleRole(g)
+	}
+	c.followUp(g)
+	c.publish(g)
+}
+
+// carryOut does what one Ready asks for. Raft does not wait for a candidate's own save before it
+// asks for votes; we do: a request that outlives the log it speaks for can elect a leader
+// that has lost acknowledged entries.
+func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
+	var votes []*pb.Message
+	saved := false
+	for _, m := range rd.Messages {
+		switch {
+		case m.GetTo() == raft.LocalAppendThread:
+			c.save(g, m, votes)
+			saved, votes = true, nil
+		case m.GetTo() == raft.LocalApplyThread:
+			c.commitTo(g, commit) // what is applied is committed first
+			c.apply(g, m.GetEntries())
+			for _, r := range m.GetResponses() {
+				c.deliver(g, r)
+			}
+		case m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote:
+			votes = append(votes, m)
+		default:
+			c.send(g, m)
+		}
+		if g.damaged != nil {
+			return
+		}
+	}
+	if len(votes) == 0 {
+		return
+	}
+	if (saved || g.savesInFlight > 0) && !faultEarlyVote {
+		c.pushSave(g, Save{empty: true, responses: votes})
+		return
+	}
+	for _, m := range votes {
+		c.send(g, m)
+	}
+}
+
+// save hands to the log writer what Raft wants on disk. The commit index alone is not worth a write.
+func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
+	s := Save{Update: c.update(g), responses: append(votes, m.GetResponses()...)}
+	u := &s.Update
+	write := false
+	if m.Snapshot != nil && !raft.IsEmptySnap(m.Snapshot) {
+		if err := c.install(g, m.Snapshot, u); err != nil {
+			c.damage(g, err)
+			return
+		}
+		write, s.Sync = true, true
+	}
+	if hs := (storage.HardState{Term: m.GetTerm(), Vote: record.ReplicaID(m.GetVote())}); m.Term != nil && hs != g.log.hs {
+		g.log.hs, u.HardState = hs, &hs
+		write, s.Sync = true, true
+	}
+	if len(m.GetEntries()) > 0 {
+		if err := c.appendEntries(g, m.GetEntries(), &s); err != nil {
+			c.damage(g, err)
+			return
+		}
+		write = true
+		s.Sync = s.Sync || !g.relaxed()
+	}
+	if faultEarlyAnswer {
+		for _, r := range s.responses {
+			c.deliver(g, r)
+		}
+		s.responses = nil
+	}
+	if write {
+		c.attachBase(g, u)
+		c.pushSave(g, s)
+		return
+	}
+	s.empty = true
+	if len(s.responses) == 0 {
+		return
+	}
+	if g.savesInFlight > 0 {
+		c.pushSave(g, s)
+		return
+	}
+	for _, r := range s.responses {
+		c.deliver(g, r)
+	}
+}
+
+func (g *group) relaxed() bool { return g.target != nil && g.target.Relaxed }
+
+func (c *Core) update(g *group) storage.Update {
+	return storage.Update{Group: g.id, Replica: g.replica, Class: g.class}
+}
+
+// attachBase lets a base that moved ride with a write, always together with a checkpoint at or
+// past the entry that moved it: after a restart that entry may not be applied again.
+func (c *Core) attachBase(g *group, u *storage.Update) {
+	if !g.baseUnsaved || u.Reset != nil {
+		return
+	}
+	g.baseUnsaved = false
+	b := g.log.base
+	u.Base, u.Checkpoint = &b, g.makeCheckpoint()
+}
+
+func (g *group) makeCheckpoint() *storage.Checkpoint {
+	g.checkpointed, g.sinceBytes = g.applied, 0
+	return &storage.Checkpoint{
+		Applied: g.applied, NextOffset: g.appliedNext, Confs: append([]storage.ConfAt(nil), g.log.confs...),
+		State: checkpointState(g.relaxed(), max(g.applied, g.stateIndex), g.stateBytes()),
+	}
+}
+
+// checkpoint writes down what a restart would otherwise have to apply again. It needs no fsync
+// of its own: an older checkpoint only means more to apply.
+func (c *Core) checkpoint(g *group, force bool) {
+	due := g.sinceBytes >= c.cfg.Limits.CheckpointBytes || g.applied-g.checkpointed >= c.cfg.Limits.CheckpointEntries
+	if g.damaged != nil || g.rn == nil || c.failed != nil || g.applied == g.checkpointed && !g.baseUnsaved || !due && !force {
+		return
+	}
+	s := Save{Update: c.update(g)}
+	if g.baseUnsaved {
+		c.attachBase(g, &s.Update)
+	} else {
+		s.Update.Checkpoint = g.makeCheckpoint()
+	}
+	c.pushSave(g, s)
+}
+
+func (c *Core) pushSave(g *group, s Save) {
+	s.group = g
+	g.savesInFlight++
+	c.saveBytes += s.bytes
+	c.saves = append(c.saves, s)
+}
+
+// appendEntries takes entries into the log as the disk will have it. Every replica checks that
+// offsets follow each other without a hole (law 3).
+func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
+	if first := ents[0].GetIndex(); first <= g.log.last {
+		if first <= g.committed {
+			return fmt.Errorf("entry %d would replace a committed one (commit %d)", first, g.committed)
+		}
+		g.truncateTail(first)
+		g.cuts++
+	}
+	before := g.log.bytes
+	if err := g.log.append(ents); err != nil {
+		return err
+	}
+	s.Update.Entries = make([]storage.Entry, len(ents))
+	for i, e := range ents {
+		se, err := toStored(e, g.machine != nil)
+		if err != nil {
+			return err
+		}
+		t := tailEntry{index: se.Index, term: se.Term, end: g.next, stamp: stamp{id: -1}, bytes: int64(entrySize(e))}
+		if se.Kind == storage.KindBatch {
+			if se.BaseOffset != g.next {
+				return fmt.Errorf("entry %d of term %d has base offset %d where %d should follow", se.Index, se.Term, se.BaseOffset, g.next)
+			}
+			t.end, t.stamp = se.End(), stampOf(record.Batch(se.Data))
+		}
+		own := len(g.flight) > 0 && g.role == RoleLeader && se.Term == g.term && se.Kind == g.flight[0].kind
+		t.foreseen = own && t.stamp.id >= 0
+		g.pushTail(t)
+		if own {
+			c.landed(g, se.Index, se.Term)
+		}
+		if g.confPending == confProposed && se.Kind != storage.KindBatch && se.Kind != storage.KindControl && se.Kind != storage.KindCommand {
+			g.confPending = se.Index // the change, or the empty entry that Raft put in its place
+		}
+		s.Update.Entries[i] = se
+		s.bytes += t.bytes
+		g.sinceBytes += t.bytes
+	}
+	c.cacheBytes += g.log.bytes - before
+	if len(g.props) == 0 && len(g.flight) == 0 {
+		g.proposed = g.next
+	}
+	s.last, s.cut = g.log.last, g.cuts
+	c.cacheOrder = append(c.cacheOrder, cached{g, s.last})
+	return nil
+}
+
+// install replaces the local log by a base record from the leader.
+func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
+	r, err := decodeBaseRecord(snap.GetData())
+	if err != nil {
+		return err
+	}
+	if err := g.restoreState(r.state); err != nil {
+		return fmt.Errorf("base record at entry %d: %w", snap.GetMetadata().GetIndex(), err)
+	}
+	meta := snap.GetMetadata()
+	b := storage.Base{Index: meta.GetIndex(), Term: meta.GetTerm(), NextOffset: r.next, LogStart: r.logStart}
+	c.cacheBytes -= g.log.bytes
+	g.conf, g.confMoved = confFromRaft(meta.GetConfState()), true
+	g.log.reset(b, g.conf)
+	g.cuts++
+	g.tail, g.overlay, g.uncommittedBytes, g.baseUnsaved = nil, nil, 0, false
+	g.stateIndex = r.stateIndex
+	g.next, g.proposed, g.appliedNext = r.next, r.next, r.next
+	g.high, g.logStart = max(g.high, r.next), r.logStart
+	g.committed, g.applied = max(g.committed, b.Index), b.Index
+	u.Reset, u.Checkpoint = &b, g.makeCheckpoint()
+	c.log.Info("installing a base record: this replica was behind the log's beginning", "group", g.id, "entry", b.Index, "offset", r.next)
+	return nil
+}
+
+// deliver brings a message to where it goes: back to Raft, or to a peer.
+func (c *Core) deliver(g *group, m *pb.Message) {
+	if m.GetTo() == uint64(g.replica) {
+		c.step(g, m)
+		return
+	}
+	c.send(g, m)
+}
+
+// saved takes the log writer's report: now the messages that waited for it may leave.
+func (c *Core) saved(ev *Saved) {
+	if ev.Err != nil {
+		c.fail(ev.Err)
+	}
+	c.disk.observe(c, ev.Took)
+	for i := range ev.Saves {
+		s := &ev.Saves[i]
+		c.saveBytes -= s.bytes
+		if s.then != nil {
+			s.then(ev.Err)
+		}
+		g := s.group
+		if g == nil || c.groups[g.id] != g {
+			continue
+		}
+		g.savesInFlight--
+		if c.failed != nil || g.damaged != nil {
+			continue
+		}
+		if s.last > 0 && s.cut == g.cuts {
+			g.log.durable = max(g.log.durable, s.last)
+		}
+		for _, r := range s.responses {
+			c.deliver(g, r)
+		}
+		c.answerSaved(g)
+	}
+}
+
+// commitTo moves the commit index, and with it the high watermark. It is not waited for that
+// this node's own disk has the entries: a majority has (law 1).
+func (c *Core) commitTo(g *group, commit uint64) {
+	if commit > g.committed {
+		if len(g.tail) > 0 {
+			first := g.tail[0].index
+			for i := max(g.committed+1, first); i <= commit && i-first < uint64(len(g.tail)); i++ {
+				g.uncommittedBytes -= g.tail[i-first].bytes
+			}
+		}
+		g.committed = commit
+		g.high = max(g.high, g.endAt(commit))
+	}
+	if g.role != RoleLeader {
+		return
+	}
+	if !g.serving && g.state == raft.StateLeader {
+		g.serving = g.committed > g.log.base.Index && g.log.term(g.committed) == g.term
+	}
+	c.answerCommitted(g)
+}
+
+// apply takes committed entries in order. Entries up to stateIndex were in the state that a base
+// record brought.
+func (c *Core) apply(g *group, ents []*pb.Entry) {
+	for _, e := range ents {
+		index := e.GetIndex()
+		if index <= g.applied {
+			continue
+		}
+		fresh := index > g.stateIndex
+		var result any
+		switch {
+		case e.GetType() != pb.EntryNormal:
+			if err := c.applyConf(g, e); err != nil {
+				c.damage(g, err)
+				return
+			}
+		case len(e.GetData()) == 0:
+			c.confRefused(g, index)
+		case g.machine != nil:
+			if fresh {
+				result = g.machine.Apply(index, e.GetData())
+			}
+		case e.GetData()[0] >= controlMin:
+			if err := c.applyControl(g, e); err != nil {
+				c.damage(g, err)
+				return
+			}
+		default:
+			if fresh {
+				g.table.apply(stampOf(record.Batch(e.GetData())))
+			}
+		}
+		g.applied = index
+		if len(g.tail) > 0 && g.tail[0].index == index {
+			g.appliedNext = g.tail[0].end
+			g.popTail()
+		}
+		if len(g.waiters) > 0 {
+			c.answerCommand(g, index, e.GetTerm(), result)
+		}
+	}
+	c.trimMachineLog(g)
+	c.checkpoint(g, false)
+}
+
+// applyControl takes an instruction of the leader that all replicas follow at the same place.
+func (c *Core) applyControl(g *group, e *pb.Entry) error {
+	l, err := decodeLogStart(e.GetData())
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+	}
+	if l.offset <= g.logStart || l.keep > e.GetIndex() {
+		return nil
+	}
+	g.logStart = l.offset
+	b := storage.Base{Index: g.log.base.Index, Term: g.log.base.Term, NextOffset: g.log.base.NextOffset, LogStart: l.offset}
+	if l.keep-1 > b.Index {
+		b.Index, b.Term, b.NextOffset = l.keep-1, g.log.term(l.keep-1), l.base
+	}
+	c.moveBase(g, b)
+	return nil
+}
+
+func (c *Core) moveBase(g *group, b storage.Base) {
+	before := g.log.bytes
+	g.log.moveBase(b)
+	c.cacheBytes -= before - g.log.bytes
+	g.baseUnsaved = true
+}
+
+// trimMachineLog lets a state machine's log begin later: its history is in the state. Each
+// replica does so by itself; nobody reads these entries by offset.
+func (c *Core) trimMachineLog(g *group) {
+	keep := c.cfg.Limits.MachineLog
+	if g.machine == nil || g.applied < g.log.base.Index+2*keep {
+		return
+	}
+	at := g.applied - keep
+	c.moveBase(g, storage.Base{Index: at, Term: g.log.term(at)})
+}
+
+// evictCache keeps the entries in memory within their bound, oldest first. Entries that are not
+// durable, or not applied, stay: Raft will ask for them.
+func (c *Core) evictCache() {
+	for tries := len(c.cacheOrder); c.cacheBytes > c.cfg.Limits.EntryCache && tries > 0; tries-- {
+		o := c.cacheOrder[0]
+		c.cacheOrder = c.cacheOrder[1:]
+		before := o.g.log.bytes
+		o.g.log.evict(min(o.index, o.g.log.durable, o.g.applied))
+		c.cacheBytes -= before - o.g.log.bytes
+		if o.g.log.cacheFirst() <= min(o.index, o.g.log.last) && o.g.damaged == nil && c.groups[o.g.id] == o.g {
+			c.cacheOrder = append(c.cacheOrder, o) // not yet
+		}
+	}
+	if c.cacheBytes == 0 || len(c.cacheOrder) > 1<<16 {
+		c.compactCacheOrder()
+	}
+}
+
+// compactCacheOrder keeps one note per group: the bound on the notes themselves.
+func (c *Core) compactCacheOrder() {
+	c.cacheOrder = nil
+	for _, g := range c.order {
+		if len(g.log.cache) > 0 {
+			c.cacheOrder = append(c.cacheOrder, cached{g, g.log.last})
+		}
+	}
+}
