@@ -25,6 +25,12 @@ type codec struct {
 	err error
 }
 
+func encoder(buf *bytes.Buffer) *codec {
+	x := &codec{enc: msgpack.NewEncoder(buf)}
+	x.enc.UseCompactInts(true)
+	return x
+}
+
 func decoder(data []byte) *codec {
 	in := bytes.NewReader(data)
 	return &codec{dec: msgpack.NewDecoder(in), in: in}
@@ -105,6 +111,14 @@ func signed[T ~int16 | ~int32 | ~int64](x *codec, what string, v *T, lo, hi T) {
 func (x *codec) u8(what string, v *uint8) { unsigned(x, what, v) }
 
 func (x *codec) node(what string, v *record.NodeID) { signed(x, what, v, 1, math.MaxInt32) }
+
+// group carries the id of a partition's group. The bound keeps sums of ids and counts
+// from going round.
+func (x *codec) group(what string, v *record.GroupID) {
+	n := uint64(*v)
+	x.uint(what, &n, uint64(firstGroup), 1<<62)
+	*v = record.GroupID(n)
+}
 
 func (x *codec) replica(what string, v *record.ReplicaID) {
 	unsigned(x, what, v)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"edged/record"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // CommandVersion is the newest command format that this software writes and reads. It
@@ -72,8 +70,7 @@ func newCommand(k kind) Command {
 // order. It fails with ErrInvalidRequest, naming the field, where a bound is broken.
 func Encode(c Command) ([]byte, error) {
 	var buf bytes.Buffer
-	x := &codec{enc: msgpack.NewEncoder(&buf)}
-	x.enc.UseCompactInts(true)
+	x := encoder(&buf)
 	version, k := uint8(CommandVersion), uint8(c.kind())
 	x.u8("version", &version)
 	x.u8("kind", &k)

@@ -173,8 +173,11 @@ func parseReplication(c *Configs, value string) error {
 	return nil
 }
 
+// maxClass is the highest retention class that storage knows.
+const maxClass = 7
+
 // retentionClass groups topics that keep their records about equally long, so that
-// storage can drop whole files of them. Classes 6 and 7 are free; 0 is the metadata's.
+// storage can drop whole files of them. 0 is the metadata's own.
 func (c Configs) retentionClass() uint8 {
 	const hour = 60 * 60 * 1000
 	switch ms := c.RetentionMs; {

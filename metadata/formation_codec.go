@@ -6,8 +6,6 @@ import (
 	"math"
 
 	"edged/record"
-
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // formationVersion is the format of both messages and what is stored.
@@ -43,8 +41,7 @@ func (f *Formation) restore(data []byte) error {
 
 func formationEncode(fields func(*codec)) []byte {
 	var buf bytes.Buffer
-	x := &codec{enc: msgpack.NewEncoder(&buf)}
-	x.enc.UseCompactInts(true)
+	x := encoder(&buf)
 	version := uint8(formationVersion)
 	x.u8("version", &version)
 	fields(x)

@@ -18,19 +18,25 @@ var (
 	ErrNodeStale = fmt.Errorf("the cluster has seen a later start of this node: it is a cloned card or a restored backup: %w", record.ErrRefused)
 )
 
-// Node is one registered node. Addresses are host:port, as peers and clients dial them.
-type Node struct {
+// NodeInfo is what a node says about itself. Addresses are host:port, as peers and clients
+// dial them. A node that keeps its own can tell by == whether the registry is up to date.
+type NodeInfo struct {
 	ID          record.NodeID
 	Instance    record.InstanceID
-	Name        string
+	Name        string // for people; not empty, need not be unique
 	Host        string
 	NativeAddr  string
 	KafkaAddr   string // empty if the node does not speak Kafka
 	HTTPAddr    string
 	Version     string
-	BootCounter uint64 // the highest seen
+	BootCounter uint64 // in the registry: the highest seen
 	Boot        record.BootID
 	Zone        string // empty if none was given
+}
+
+// Node is one registered node.
+type Node struct {
+	NodeInfo
 	// Leaving means that the node is to be emptied before it is removed: it is given
 	// nothing new, and Plan moves away what it holds.
 	Leaving bool
@@ -43,22 +49,10 @@ type Banned struct {
 }
 
 // RegisterNode tells who a node is and where it is reached. A node proposes it at every
-// start and when an address changes. If nothing changed the state stays as it is, so
-// look at the Picture first and save the log entry. The result is RegisterNodeResult;
+// start and when an address changes. If nothing changed the state stays as it is; look at
+// the Picture first and save the log entry. The result is RegisterNodeResult;
 // ErrNodeIDTaken, ErrNodeBanned, ErrNodeStale and ErrLimit are the refusals.
-type RegisterNode struct {
-	ID          record.NodeID
-	Instance    record.InstanceID
-	Name        string
-	Host        string
-	NativeAddr  string
-	KafkaAddr   string
-	HTTPAddr    string
-	Version     string
-	BootCounter uint64
-	Boot        record.BootID
-	Zone        string
-}
+type RegisterNode struct{ NodeInfo }
 
 // RegisterNodeResult tells what a registration changed.
 type RegisterNodeResult struct {
@@ -68,18 +62,18 @@ type RegisterNodeResult struct {
 
 func (*RegisterNode) kind() kind { return kindRegisterNode }
 
-func (c *RegisterNode) fields(x *codec) {
-	x.node("node id", &c.ID)
-	x.id16("instance id", (*[16]byte)(&c.Instance))
-	x.str("node name", &c.Name, 1, maxNodeNameBytes)
-	x.str("host", &c.Host, 0, maxHostBytes)
-	x.str("native address", &c.NativeAddr, 0, maxAddrBytes)
-	x.str("kafka address", &c.KafkaAddr, 0, maxAddrBytes)
-	x.str("http address", &c.HTTPAddr, 0, maxAddrBytes)
-	x.str("version", &c.Version, 0, maxVersionBytes)
-	unsigned(x, "boot counter", &c.BootCounter)
-	unsigned(x, "boot id", &c.Boot)
-	x.str("zone", &c.Zone, 0, maxZoneBytes)
+func (n *NodeInfo) fields(x *codec) {
+	x.node("node id", &n.ID)
+	x.id16("instance id", (*[16]byte)(&n.Instance))
+	x.str("node name", &n.Name, 1, maxNodeNameBytes)
+	x.str("host", &n.Host, 0, maxHostBytes)
+	x.str("native address", &n.NativeAddr, 0, maxAddrBytes)
+	x.str("kafka address", &n.KafkaAddr, 0, maxAddrBytes)
+	x.str("http address", &n.HTTPAddr, 0, maxAddrBytes)
+	x.str("version", &n.Version, 0, maxVersionBytes)
+	unsigned(x, "boot counter", &n.BootCounter)
+	unsigned(x, "boot id", &n.Boot)
+	x.str("zone", &n.Zone, 0, maxZoneBytes)
 }
 
 func (c *RegisterNode) apply(p *Picture) (*Picture, any, error) {
@@ -88,8 +82,7 @@ func (c *RegisterNode) apply(p *Picture) (*Picture, any, error) {
 			return nil, nil, fmt.Errorf("node %d: %w", c.ID, ErrNodeBanned)
 		}
 	}
-	node := &Node{ID: c.ID, Instance: c.Instance, Name: c.Name, Host: c.Host, NativeAddr: c.NativeAddr,
-		KafkaAddr: c.KafkaAddr, HTTPAddr: c.HTTPAddr, Version: c.Version, BootCounter: c.BootCounter, Boot: c.Boot, Zone: c.Zone}
+	node := &Node{NodeInfo: c.NodeInfo}
 	next := *p
 	i, known := findNode(p.nodes, c.ID)
 	if !known {
@@ -109,7 +102,7 @@ func (c *RegisterNode) apply(p *Picture) (*Picture, any, error) {
 		return nil, nil, fmt.Errorf("node %d at start number %d, seen is %d: %w", c.ID, c.BootCounter, old.BootCounter, ErrNodeStale)
 	}
 	node.Leaving = old.Leaving
-	if *node == *old {
+	if node.NodeInfo == old.NodeInfo {
 		return p, RegisterNodeResult{}, nil
 	}
 	next.nodes = replaced(p.nodes, i, node)

@@ -1,8 +1,206 @@
 package metadata
 
-import "edged/record"
+import (
+	"cmp"
+	"fmt"
+	"slices"
 
-// Place chooses nodes for new partitions. rf 0 = auto.
+	"edged/record"
+)
+
+// autoReplicas is the greatest number of replicas that replication auto asks for.
+const autoReplicas = 3
+
+// AutoReplicas is what replication auto means with so many nodes. With two nodes it is
+// two replicas: no record is lost with one of them, but both are needed to go on.
+func AutoReplicas(nodes int) int { return max(1, min(autoReplicas, nodes)) }
+
+// Place chooses the nodes of new partitions, the preferred leader first, for CreateTopic
+// and AlterTopic. rf is the number of replicas, or AutoReplication for as many as the
+// nodes that are alive allow. It spreads replicas, then preferred leaders, evenly over the
+// nodes, puts the replicas of a partition into different zones as far as there are any,
+// and pairs every node with every other, so that the leaders of a lost node come to
+// stand on all the rest. A node without a zone counts as a zone of its own.
+//
+// Failures: ErrNoNodes with fewer nodes alive than rf, ErrLimit when they are full.
 func Place(p *Picture, alive map[record.NodeID]bool, partitions int32, rf int16) ([][]record.NodeID, error) {
-	return nil, nil
+	nodes := slices.DeleteFunc(p.usable(), func(n *Node) bool { return !alive[n.ID] })
+	want := int(rf)
+	if rf == AutoReplication {
+		want = AutoReplicas(len(nodes))
+	}
+	switch {
+	case want < 1 || want > MaxReplication || partitions < 1 || partitions > MaxPartitionsPerTopic:
+		return nil, fmt.Errorf("%d partitions with %d replicas: %w", partitions, want, record.ErrInvalidRequest)
+	case want > len(nodes):
+		return nil, fmt.Errorf("replication %d, and %d nodes are alive: %w", want, len(nodes), record.ErrNoNodes)
+	}
+	b := newBalance(p)
+	placed := make([][]record.NodeID, partitions)
+	for i := range placed {
+		for range want {
+			n := b.pick(nodes, placed[i])
+			if n == nil {
+				return nil, fmt.Errorf("the nodes have no room for %d partitions with %d replicas; %d replicas are the most for a node: %w",
+					partitions, want, MaxReplicasPerNode, record.ErrLimit)
+			}
+			b.add(n.ID, placed[i])
+			placed[i] = append(placed[i], n.ID)
+		}
+	}
+	b.lead(placed)
+	return placed, nil
+}
+
+// balance counts what nodes hold, and goes on counting while placements are made.
+type balance struct {
+	zones map[record.NodeID]string
+	loads map[record.NodeID]Load
+	pairs map[[2]record.NodeID]int // partitions that two nodes share
+}
+
+func newBalance(p *Picture) *balance {
+	b := &balance{zones: map[record.NodeID]string{}, loads: p.Loads(), pairs: map[[2]record.NodeID]int{}}
+	for _, n := range p.nodes {
+		b.zones[n.ID] = n.Zone
+	}
+	for _, t := range p.byName {
+		for _, part := range t.Partitions {
+			nodes := nodesOf(part.Replicas)
+			for i, n := range nodes {
+				b.pair(n, nodes[:i])
+			}
+		}
+	}
+	return b
+}
+
+// pick gives the best node to join those in with, nil if all are full.
+func (b *balance) pick(nodes []*Node, with []record.NodeID) *Node {
+	var best *Node
+	var bestCost [4]int
+	for _, n := range nodes {
+		replicas := b.loads[n.ID].Replicas
+		if replicas >= MaxReplicasPerNode || slices.Contains(with, n.ID) {
+			continue
+		}
+		cost := [4]int{0, replicas, 0, int(n.ID)}
+		for _, w := range with {
+			if n.Zone != "" && n.Zone == b.zones[w] {
+				cost[0]++
+			}
+			cost[2] += b.pairs[pairKey(n.ID, w)]
+		}
+		if best == nil || slices.Compare(cost[:], bestCost[:]) < 0 {
+			best, bestCost = n, cost
+		}
+	}
+	return best
+}
+
+// add counts a replica on node, beside those on the nodes in with.
+func (b *balance) add(node record.NodeID, with []record.NodeID) {
+	l := b.loads[node]
+	l.Replicas++
+	b.loads[node] = l
+	b.pair(node, with)
+}
+
+func (b *balance) pair(node record.NodeID, with []record.NodeID) {
+	for _, w := range with {
+		b.pairs[pairKey(node, w)]++
+	}
+}
+
+func pairKey(a, b record.NodeID) [2]record.NodeID {
+	return [2]record.NodeID{min(a, b), max(a, b)}
+}
+
+// lead puts the preferred leader of each placement first. Each takes the node that leads
+// least so far; then leaders move along chains of partitions until none could be evener.
+func (b *balance) lead(placed [][]record.NodeID) {
+	for _, nodes := range placed {
+		b.prefer(nodes, b.leastLeading(nodes))
+	}
+	for b.levelChain(placed) {
+	}
+}
+
+// leastLeading is the position of the node that leads least, the first of equals.
+func (b *balance) leastLeading(nodes []record.NodeID) int {
+	least := 0
+	for i, n := range nodes {
+		if b.loads[n].Leaders < b.loads[nodes[least]].Leaders {
+			least = i
+		}
+	}
+	return least
+}
+
+// prefer puts the node at position i first and counts one leader more for it.
+func (b *balance) prefer(nodes []record.NodeID, i int) {
+	nodes[0], nodes[i] = nodes[i], nodes[0]
+	b.count(nodes[0], 1)
+}
+
+func (b *balance) count(node record.NodeID, leaders int) {
+	l := b.loads[node]
+	l.Leaders += leaders
+	b.loads[node] = l
+}
+
+// levelChain takes one leader from a node that leads two more than another, and gives it
+// to that other: directly, or by way of nodes between them, each of which gives one away
+// and gets one. It says whether there was such a chain.
+func (b *balance) levelChain(placed [][]record.NodeID) bool {
+	leading := map[record.NodeID][]int{} // placements by their first node
+	var starts []record.NodeID
+	for i, nodes := range placed {
+		if leading[nodes[0]] == nil {
+			starts = append(starts, nodes[0])
+		}
+		leading[nodes[0]] = append(leading[nodes[0]], i)
+	}
+	slices.SortFunc(starts, func(x, y record.NodeID) int {
+		return cmp.Or(cmp.Compare(b.loads[y].Leaders, b.loads[x].Leaders), cmp.Compare(x, y))
+	})
+	for _, start := range starts {
+		from := map[record.NodeID]int{start: -1} // the placement by which a node was reached
+		for queue := []record.NodeID{start}; len(queue) > 0; queue = queue[1:] {
+			n := queue[0]
+			if b.loads[n].Leaders <= b.loads[start].Leaders-2 {
+				b.shift(placed, from, n)
+				return true
+			}
+			for _, i := range leading[n] {
+				for _, to := range placed[i] {
+					if _, reached := from[to]; !reached {
+						from[to] = i
+						queue = append(queue, to)
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// shift makes each node on the chain that ends at node the leader of the placement by
+// which it was reached.
+func (b *balance) shift(placed [][]record.NodeID, from map[record.NodeID]int, node record.NodeID) {
+	for i := from[node]; i >= 0; i = from[node] {
+		nodes := placed[i]
+		giver := nodes[0]
+		b.count(giver, -1)
+		b.prefer(nodes, slices.Index(nodes, node))
+		node = giver
+	}
+}
+
+func nodesOf(rs []record.ReplicaID) []record.NodeID {
+	nodes := make([]record.NodeID, len(rs))
+	for i, r := range rs {
+		nodes[i] = r.Node()
+	}
+	return nodes
 }

@@ -1,6 +1,169 @@
 package metadata
 
-import "edged/record"
+import (
+	"slices"
 
-// Plan gives the next commands that bring the partitions nearer to what is wanted.
-func Plan(p *Picture, alive map[record.NodeID]bool) []Command { return nil }
+	"edged/record"
+)
+
+// MaxMovesInFlight is how many partitions copy their data to other nodes at one time. It
+// is small because the copies share disks and links with the clients.
+const MaxMovesInFlight = 8
+
+// Plan gives the next few commands that bring partitions nearer to what they should be,
+// and none when all is well or has to wait. The metadata leader calls it now and then and
+// proposes what it says. In this order of importance, one step at a time for a partition:
+//
+//   - a replica that was to be added on a node that has died is given to another node;
+//   - replicas leave nodes that are leaving or were removed;
+//   - partitions of fewer replicas than wanted get one more, those of more give one up;
+//   - preferred leaders are spread evenly among the replicas that are there.
+//
+// Nothing is moved only to even out replicas: copies wear out cards, and new topics fill
+// an empty node. A dead node alone is never a reason to take a replica away from it.
+//
+// alive should be forgiving, so that a node that starts again or loses its Wi-Fi for a
+// while counts as alive all the time.
+func Plan(p *Picture, alive map[record.NodeID]bool) []Command {
+	pl := planner{p: p, alive: alive, balance: newBalance(p), usable: map[record.NodeID]bool{}}
+	for _, n := range p.usable() {
+		pl.usable[n.ID] = true
+		if alive[n.ID] {
+			pl.candidates = append(pl.candidates, n)
+		}
+	}
+	budget := MaxMovesInFlight - pl.inFlight()
+	var out []Command
+	for _, t := range p.byName {
+		for _, part := range t.Partitions {
+			if len(out) >= budget {
+				return out
+			}
+			nodes := pl.next(t, part)
+			if nodes != nil {
+				out = append(out, &SetReplicas{Group: part.Group, Nodes: nodes, Was: part.Replicas})
+			}
+		}
+	}
+	return out
+}
+
+type planner struct {
+	p          *Picture
+	alive      map[record.NodeID]bool
+	usable     map[record.NodeID]bool // registered and not leaving
+	candidates []*Node                // usable and alive
+	balance    *balance               // goes on counting what is planned
+}
+
+// inFlight counts the partitions that are changing. One that waits for a dead node alone
+// is not counted: it costs nothing, and might hold up the others for ever.
+func (pl *planner) inFlight() int {
+	n := 0
+	for _, t := range pl.p.byName {
+		for _, part := range t.Partitions {
+			if len(part.Adding)+len(part.Removing) > 0 && pl.deadAdding(part) < 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// deadAdding is the position in Replicas of one that is being added on a dead node, else -1.
+func (pl *planner) deadAdding(part *Partition) int {
+	return slices.IndexFunc(part.Replicas, func(r record.ReplicaID) bool {
+		return slices.Contains(part.Adding, r) && !pl.alive[r.Node()]
+	})
+}
+
+// next gives the nodes that a partition should move to, nil to leave it.
+func (pl *planner) next(t *Topic, part *Partition) []record.NodeID {
+	nodes := nodesOf(part.Replicas)
+	if dead := pl.deadAdding(part); dead >= 0 {
+		return pl.substitute(part, nodes, dead)
+	}
+	if len(part.Adding)+len(part.Removing) > 0 {
+		return nil
+	}
+	want := int(t.Configs.Replication)
+	if want == AutoReplication {
+		want = AutoReplicas(len(pl.usable))
+	}
+	if bad := slices.IndexFunc(nodes, func(n record.NodeID) bool { return !pl.usable[n] }); bad >= 0 {
+		if len(nodes) > want {
+			return pl.drop(nodes, bad)
+		}
+		return pl.substitute(part, nodes, bad)
+	}
+	switch {
+	case len(nodes) < want:
+		if n := pl.candidate(part, nodes); n != nil {
+			pl.balance.add(n.ID, nodes)
+			return append(nodes, n.ID)
+		}
+		return nil
+	case len(nodes) > want:
+		return pl.drop(nodes, pl.spare(nodes))
+	}
+	return pl.level(nodes)
+}
+
+// candidate is the best node to add a replica on, nil if there is none.
+func (pl *planner) candidate(part *Partition, nodes []record.NodeID) *Node {
+	free := slices.DeleteFunc(slices.Clone(pl.candidates), func(n *Node) bool { return pl.p.holdsOld(part, n.ID) })
+	return pl.balance.pick(free, nodes)
+}
+
+// substitute puts another node in place of the one at position i. Its turn as preferred
+// leader goes to a replica that is there already.
+func (pl *planner) substitute(part *Partition, nodes []record.NodeID, i int) []record.NodeID {
+	n := pl.candidate(part, nodes)
+	if n == nil {
+		return nil
+	}
+	nodes = slices.Delete(nodes, i, i+1)
+	pl.balance.add(n.ID, nodes)
+	return append(nodes, n.ID)
+}
+
+func (pl *planner) drop(nodes []record.NodeID, i int) []record.NodeID {
+	return slices.Delete(nodes, i, i+1)
+}
+
+// spare is the position of the replica to give up: a dead one before one that is alive,
+// then the one on the node that holds most, and the preferred leader last.
+func (pl *planner) spare(nodes []record.NodeID) int {
+	best := len(nodes) - 1
+	for i := best - 1; i >= 1; i-- {
+		a, b := nodes[i], nodes[best]
+		if pl.alive[a] != pl.alive[b] {
+			if !pl.alive[a] {
+				best = i
+			}
+		} else if pl.balance.loads[a].Replicas > pl.balance.loads[b].Replicas {
+			best = i
+		}
+	}
+	if !pl.alive[nodes[0]] && pl.alive[nodes[best]] {
+		return 0
+	}
+	return best
+}
+
+// level makes another replica the preferred leader if its node leads two fewer. The sum
+// of the squares of what nodes lead falls with each such step, so it comes to an end.
+func (pl *planner) level(nodes []record.NodeID) []record.NodeID {
+	best := 0
+	for i, n := range nodes {
+		if pl.alive[n] && pl.balance.loads[n].Leaders < pl.balance.loads[nodes[best]].Leaders {
+			best = i
+		}
+	}
+	if pl.balance.loads[nodes[best]].Leaders > pl.balance.loads[nodes[0]].Leaders-2 {
+		return nil
+	}
+	pl.balance.count(nodes[0], -1)
+	pl.balance.prefer(nodes, best)
+	return nodes
+}

@@ -29,7 +29,7 @@ type SetReplicasResult struct{ Location }
 func (*SetReplicas) kind() kind { return kindSetReplicas }
 
 func (c *SetReplicas) fields(x *codec) {
-	unsigned(x, "group", &c.Group)
+	x.group("group", &c.Group)
 	list(x, "nodes", &c.Nodes, MaxReplication, func(n *record.NodeID) { x.node("node id", n) })
 	list(x, "replicas", &c.Was, MaxReplication, func(r *record.ReplicaID) { x.replica("replica id", r) })
 }
@@ -115,7 +115,7 @@ type ReplicasChanged struct {
 func (*ReplicasChanged) kind() kind { return kindReplicasChanged }
 
 func (c *ReplicasChanged) fields(x *codec) {
-	unsigned(x, "group", &c.Group)
+	x.group("group", &c.Group)
 	list(x, "added", &c.Added, MaxNodes, func(r *record.ReplicaID) { x.replica("replica id", r) })
 	list(x, "removed", &c.Removed, MaxNodes, func(r *record.ReplicaID) { x.replica("replica id", r) })
 }

@@ -23,7 +23,7 @@ func (c *TombstoneDone) fields(x *codec) {
 }
 
 func (x *codec) tombstone(t *Tombstone) {
-	unsigned(x, "group", &t.Group)
+	x.group("group", &t.Group)
 	x.replica("replica id", &t.Replica)
 }
 
