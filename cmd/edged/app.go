@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 
 	"edged/node"
 
@@ -98,28 +97,10 @@ func versionCommand() *cli.Command {
 			if c.Args().Present() {
 				return usage(c, "unexpected argument %q", c.Args().First())
 			}
-			fmt.Fprintf(c.App.Writer, "edged %s %s %s/%s%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision())
+			fmt.Fprintf(c.App.Writer, "edged %s commit %s %s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}
-}
-
-// revision is the commit that the build was made from, if the build knows.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	rev, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			rev = " " + s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+changes"
-		}
-	}
-	return rev + dirty
 }
 
 // settingFlags makes one flag per setting. Numbers are flags of text as well: the loader

@@ -18,8 +18,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// version is set by the build.
-var version = "devel"
+// Set by the build.
+var (
+	version = "devel"
+	commit  = "unknown"
+)
 
 const (
 	exitFailed = 1
