@@ -144,6 +144,8 @@ type Options struct {
 	MemTableSize int64
 	// CacheSize of the block cache in bytes; default 4 MiB.
 	CacheSize int64
+	// ReadOnly opens a stopped node's store without changing a byte of it: for dumps and checks.
+	ReadOnly bool
 	// Logger takes the engine's messages; default discards them.
 	Logger *slog.Logger
 	// OnEvent is told of trouble. It is called from any goroutine and must neither block
@@ -183,6 +185,11 @@ var (
 	ErrLocked      = errors.New("storage: in use by another process")
 	ErrReadOnly    = errors.New("storage: the directory cannot be written")
 	ErrClosed      = errors.New("storage: closed")
+	// ErrDamaged is returned by Open when what all groups share cannot be read.
+	ErrDamaged = errors.New("storage: the database is damaged")
+	// ErrLostTail is returned by Open when buckets that were complete are gone: the node has
+	// forgotten votes and entries and must not act as if it had never given them.
+	ErrLostTail = errors.New("storage: the newest part of the database is gone")
 	// ErrUnknownGroup is returned for a group that the store does not have.
 	ErrUnknownGroup = errors.New("storage: unknown group")
 	// ErrCompacted is returned for entries at or before the Base.

@@ -1,0 +1,252 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"edged/record"
+)
+
+// CorruptError says which stored bytes failed which check. It is record.ErrDamaged to
+// clients (another replica has the data) and record.ErrCorrupt to those who ask closer.
+type CorruptError struct {
+	Group record.GroupID
+	Index uint64 // of the entry; 0 if it is not about one
+	What  string
+	Cause error
+}
+
+func (e *CorruptError) Error() string {
+	where := fmt.Sprintf("group %d", e.Group)
+	if e.Index != 0 {
+		where += fmt.Sprintf(" entry %d", e.Index)
+	}
+	return fmt.Sprintf("storage: %s: %s: %v", where, e.What, e.Cause)
+}
+
+// Unwrap gives both meanings and the cause.
+func (e *CorruptError) Unwrap() []error {
+	return []error{record.ErrDamaged, record.ErrCorrupt, e.Cause}
+}
+
+func corrupt(g record.GroupID, index uint64, what string, cause error) *CorruptError {
+	return &CorruptError{Group: g, Index: index, What: what, Cause: cause}
+}
+
+var errMissing = errors.New("missing")
+
+// load reads what is known of all groups into memory: one pass over the meta keys, then
+// one seek for the end of each log. A group whose keys break a law gets err and is kept
+// out of service; the store opens all the same.
+func (s *Store) load() error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMeta}, UpperBound: []byte{prefixMeta + 1}})
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	var l loading
+	for ok := it.First(); ok; ok = it.Next() {
+		id, kind, number, parsed := parseMetaKey(it.Key())
+		if len(it.Key()) < metaKeyLen {
+			continue // not ours to judge; Verify names it
+		}
+		if l.group == nil || l.group.id != id {
+			s.loaded(&l)
+			l = loading{group: &group{id: id}}
+		}
+		if !parsed {
+			l.fail(fmt.Sprintf("key %x", it.Key()), errTorn)
+			continue
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return errors.Join(openError(s.dir, err), it.Close())
+		}
+		l.take(kind, number, it.Key(), v)
+	}
+	s.loaded(&l)
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return openError(s.dir, err)
+	}
+	return s.loadTails()
+}
+
+// loading collects the keys of one group.
+type loading struct {
+	group *group
+	seen  [256]bool
+	dirs  []storedDir
+}
+
+func (l *loading) fail(what string, err error) {
+	if l.group.err == nil {
+		l.group.err = corrupt(l.group.id, 0, what, err)
+	}
+}
+
+func (l *loading) take(kind byte, number uint64, key, v []byte) {
+	g := l.group
+	l.seen[kind] = true
+	var err error
+	var what string
+	switch kind {
+	case metaGroup:
+		what = "replica and class"
+		g.replica, g.class, err = decodeGroupInfo(key, v)
+	case metaHardState:
+		what = "hard state"
+		g.hs, err = decodeHardState(key, v)
+	case metaBase:
+		what = "base"
+		g.base, g.headBytes, err = decodeBase(key, v)
+	case metaCheckpoint:
+		what = "checkpoint"
+		var c Checkpoint
+		c, err = decodeCheckpoint(key, v)
+		g.applied = c.Applied
+	case metaDir:
+		what = fmt.Sprintf("directory of bucket %d", number)
+		var d storedDir
+		d, err = decodeDir(key, v, uint32(number))
+		l.dirs = append(l.dirs, d)
+	case metaRun:
+		what = fmt.Sprintf("term run at entry %d", number)
+		var r TermRun
+		r, err = decodeRun(key, v, number)
+		g.runs = append(g.runs, r)
+	}
+	if err != nil {
+		l.fail(what, err)
+	}
+}
+
+// loaded checks what was collected and makes the group known.
+func (s *Store) loaded(l *loading) {
+	if l.group == nil {
+		return
+	}
+	g := l.group
+	for kind, what := range map[byte]string{metaGroup: "replica and class", metaHardState: "hard state", metaBase: "base", metaCheckpoint: "checkpoint"} {
+		if !l.seen[kind] {
+			l.fail(what, errMissing)
+		}
+	}
+	for i := range l.dirs {
+		g.dirs = append(g.dirs, l.dirs[i].dirEntry)
+		s.mu.refs[l.dirs[i].slot]++
+	}
+	if g.err == nil {
+		if what, err := checkShape(g, l.dirs); err != nil {
+			l.fail(what, err)
+		}
+	}
+	s.mu.groups[g.id] = g
+}
+
+// checkShape checks the laws that need no entry. The last entry is not known yet.
+func checkShape(g *group, dirs []storedDir) (what string, err error) {
+	for i := range dirs {
+		d := &dirs[i]
+		what = fmt.Sprintf("directory of bucket %d", d.slot.bucket())
+		switch {
+		case i == 0 && d.first > g.base.Index+1:
+			return what, fmt.Errorf("begins with entry %d, but the base is entry %d", d.first, g.base.Index)
+		case i > 0 && (!d.hasPrev || d.prev != dirs[i-1].slot):
+			return what, fmt.Errorf("the entry for the bucket before it is %w", errMissing)
+		case i > 0 && d.first <= dirs[i-1].first, i > 0 && d.offset < dirs[i-1].offset:
+			return what, errors.New("out of order")
+		case i > 0 && d.first <= g.base.Index+1:
+			return what, errors.New("the bucket before it lies before the base")
+		case d.first == 0 || d.first >= pointBit:
+			return what, errTorn
+		}
+	}
+	for i, r := range g.runs {
+		what = fmt.Sprintf("term run at entry %d", r.Index)
+		switch {
+		case i == 0 && r.Index > g.base.Index+1:
+			return what, fmt.Errorf("the one before it is %w", errMissing)
+		case i > 0 && (r.Term <= g.runs[i-1].Term || r.Offset < g.runs[i-1].Offset):
+			return what, errors.New("out of order")
+		}
+	}
+	if (len(dirs) == 0) != (len(g.runs) == 0) {
+		return "directory and term runs", errors.New("only one of them is there")
+	}
+	return "", nil
+}
+
+// loadTails finds the last entry of each log.
+func (s *Store) loadTails() error {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	for _, g := range s.mu.groups {
+		if g.err == nil {
+			loadTail(it, g)
+		}
+	}
+	if err := it.Close(); err != nil && !pebble.IsCorruptionError(err) {
+		return openError(s.dir, err)
+	}
+	return nil
+}
+
+// loadTail reads the last entry of g, which says where the log ends in every way.
+func loadTail(it *pebble.Iterator, g *group) {
+	g.last, g.next = g.base.Index, g.base.NextOffset
+	g.tailMaxTs = noTimestamp
+	if len(g.dirs) == 0 {
+		if g.applied != g.base.Index {
+			g.err = corrupt(g.id, 0, "checkpoint", fmt.Errorf("it is of entry %d, the empty log ends with %d", g.applied, g.base.Index))
+		}
+		return
+	}
+	d := &g.dirs[len(g.dirs)-1]
+	index, h, err := lastStored(it, d.slot, g.id)
+	if err != nil {
+		g.err = corrupt(g.id, index, "last entry", err)
+		return
+	}
+	run := &g.runs[len(g.runs)-1]
+	switch {
+	case index < d.first || index <= g.base.Index:
+		err = fmt.Errorf("the log begins with entry %d after base %d", d.first, g.base.Index)
+	case h.Term != run.Term || index < run.Index:
+		err = fmt.Errorf("its term is %d, the newest term run is %d from entry %d on", h.Term, run.Term, run.Index)
+	case h.Pos < d.offset || h.Pos < g.base.NextOffset:
+		err = fmt.Errorf("its offset %d is before its bucket's or the base's", h.Pos)
+	case g.applied < g.base.Index || g.applied > index:
+		err = fmt.Errorf("the checkpoint is of entry %d", g.applied)
+	}
+	if err != nil {
+		g.err = corrupt(g.id, index, "last entry", err)
+		return
+	}
+	g.last, g.next = index, h.end()
+	g.tailBytes, g.tailMaxTs = h.BucketBytes, h.BucketMaxTs
+	g.resize()
+}
+
+// lastStored finds the last entry of a group in a bucket.
+func lastStored(it *pebble.Iterator, sl slot, g record.GroupID) (index uint64, h stored, err error) {
+	if !it.SeekLT(appendLogKey(nil, sl, g, pointBit)) {
+		if err := it.Error(); err != nil {
+			return 0, h, err
+		}
+		return 0, h, errMissing
+	}
+	at, id, index, ok := parseLogKey(it.Key())
+	if !ok || at != sl || id != g {
+		return 0, h, errMissing
+	}
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return index, h, err
+	}
+	h, err = decodeStored(it.Key(), v)
+	h.Data = nil
+	return index, h, err
+}

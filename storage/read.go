@@ -1,0 +1,436 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"edged/record"
+)
+
+// reader is one read's view: the group and the engine as of one moment. The engine keeps a
+// pool of iterators, so making one costs microseconds; it is not kept longer than the call,
+// because it keeps tables on disk that could be given back.
+type reader struct {
+	s   *Store
+	g   group
+	it  *pebble.Iterator
+	key []byte
+}
+
+// view opens a reader; its pair is close.
+func (s *Store) view(id record.GroupID) (*reader, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.mu.closed {
+		return nil, ErrClosed
+	}
+	p, ok := s.mu.groups[id]
+	if !ok {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownGroup, id)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, fmt.Errorf("storage: read group %d: %w", id, err)
+	}
+	s.using.Add(1)
+	return &reader{s: s, g: *p, it: it}, nil
+}
+
+// close ends the view. err is what the read found; damage is remembered.
+func (r *reader) close(err error) error {
+	defer r.s.using.Done()
+	if cerr := r.it.Close(); err == nil && cerr != nil {
+		err = r.fault(0, "read", cerr)
+	}
+	var c *CorruptError
+	if errors.As(err, &c) {
+		r.s.damaged(c)
+	}
+	return err
+}
+
+// damaged remembers the first damage of a group and tells of it.
+func (s *Store) damaged(c *CorruptError) {
+	s.mu.Lock()
+	first := s.mu.rot[c.Group] == nil
+	if first {
+		s.mu.rot[c.Group] = c
+	}
+	s.mu.Unlock()
+	if first {
+		s.corruptions.Add(1)
+		s.event(Event{Kind: EventCorruption, Text: c.Error(), Err: c})
+	}
+}
+
+// fault makes an error of a read one that names the place. An error of the disk that says
+// nothing of the bytes is not damage.
+func (r *reader) fault(index uint64, what string, err error) error {
+	if errors.Is(err, errChecksum) || errors.Is(err, errTorn) || errors.Is(err, errMissing) || pebble.IsCorruptionError(err) {
+		return corrupt(r.g.id, index, what, err)
+	}
+	return fmt.Errorf("storage: read group %d entry %d: %w", r.g.id, index, err)
+}
+
+// readStored seeks one entry. Data is good until the iterator moves.
+func readStored(it *pebble.Iterator, sl slot, g record.GroupID, index uint64) (stored, error) {
+	key := appendLogKey(nil, sl, g, index)
+	if !it.SeekGE(key) {
+		return stored{}, errors.Join(errMissing, it.Error())
+	}
+	return currentStored(it, key)
+}
+
+// currentStored decodes the entry under the iterator, which must be the one with the key.
+func currentStored(it *pebble.Iterator, key []byte) (stored, error) {
+	if !bytes.Equal(it.Key(), key) {
+		return stored{}, errMissing
+	}
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return stored{}, err
+	}
+	return decodeStored(key, v)
+}
+
+// scan calls fn for the entries from index on, until last or until fn says no. All of them
+// must be there. Data is good until fn returns.
+func (r *reader) scan(index, last uint64, fn func(index uint64, h *stored) (bool, error)) error {
+	for i := r.g.segmentOf(index); index <= last; i++ {
+		if i < 0 || i >= len(r.g.dirs) {
+			return r.fault(index, "directory", errMissing)
+		}
+		seg := r.g.segment(i)
+		r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, index)
+		ok := r.it.SeekGE(r.key)
+		for end := min(seg.last, last); index <= end; index++ {
+			if !ok {
+				return r.fault(index, "entry", errors.Join(errMissing, r.it.Error()))
+			}
+			r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, index)
+			h, err := currentStored(r.it, r.key)
+			if err != nil {
+				return r.fault(index, "entry", err)
+			}
+			more, err := fn(index, &h)
+			if err != nil || !more {
+				return err
+			}
+			ok = index < end && r.it.Next()
+		}
+	}
+	return nil
+}
+
+// checkRange answers raft's two questions about [lo, hi).
+func (r *reader) checkRange(lo, hi uint64) error {
+	switch {
+	case lo <= r.g.base.Index:
+		return fmt.Errorf("%w: group %d entry %d, base %d", ErrCompacted, r.g.id, lo, r.g.base.Index)
+	case hi > r.g.last+1 || lo > hi:
+		return fmt.Errorf("%w: group %d entries %d to %d, last %d", ErrUnavailable, r.g.id, lo, hi, r.g.last)
+	}
+	return nil
+}
+
+// Entries gives the entries from lo up to hi, without hi, as many as fit into maxBytes of
+// data, but at least one if lo < hi. The data is the caller's. Errors: ErrCompacted,
+// ErrUnavailable, *CorruptError.
+func (s *Store) Entries(id record.GroupID, lo, hi uint64, maxBytes int64) (es []Entry, err error) {
+	r, err := s.view(id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err = r.close(err); err != nil {
+			es = nil
+		}
+	}()
+	if err := r.checkRange(lo, hi); err != nil || lo == hi {
+		return nil, err
+	}
+	var total int64
+	err = r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
+		total += int64(len(h.Data))
+		if len(es) > 0 && total > maxBytes {
+			return false, nil
+		}
+		e := h.entry(index)
+		e.Data = bytes.Clone(e.Data)
+		es = append(es, e)
+		return total < maxBytes, nil
+	})
+	return es, err
+}
+
+// Headers calls fn for each entry from lo up to hi, without hi, in order: with the entry
+// but instead of its data only the first 61 bytes of it if it is a batch, and nil else; size
+// is the data's. Data is good until fn returns. An error of fn ends it and is returned.
+func (s *Store) Headers(id record.GroupID, lo, hi uint64, fn func(e Entry, size int64) error) (err error) {
+	r, err := s.view(id)
+	if err != nil {
+		return err
+	}
+	defer func() { err = r.close(err) }()
+	if err := r.checkRange(lo, hi); err != nil || lo == hi {
+		return err
+	}
+	return r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
+		e := h.entry(index)
+		size := int64(len(e.Data))
+		if e.Kind == KindBatch {
+			e.Data = e.Data[:min(len(e.Data), batchHeaderBytes)]
+		} else {
+			e.Data = nil
+		}
+		return true, fn(e, size)
+	})
+}
+
+// seekOffset finds the entry from which a scan meets the batch that holds offset o soon: the
+// last point of the index at or before it. o is from base.NextOffset on and below next.
+func (r *reader) seekOffset(o record.Offset) (uint64, error) {
+	i := r.g.segmentOfOffset(o)
+	if i < 0 {
+		return r.g.base.Index + 1, nil
+	}
+	seg := r.g.segment(i)
+	start := max(seg.first, r.g.base.Index+1)
+	r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, pointBit|uint64(o)+1)
+	for ok := r.it.SeekLT(r.key); ok; ok = r.it.Prev() {
+		sl, id, index, parsed := parseLogKey(r.it.Key())
+		if !parsed || sl != seg.slot || id != r.g.id || index < pointBit {
+			return start, nil
+		}
+		p, err := r.currentPoint()
+		if err != nil {
+			return 0, err
+		}
+		if p.Index <= seg.last { // a point after it belongs to a suffix that was replaced
+			return max(start, p.Index), nil
+		}
+	}
+	if err := r.it.Error(); err != nil {
+		return 0, r.fault(0, "index", err)
+	}
+	return start, nil
+}
+
+func (r *reader) currentPoint() (point, error) {
+	v, err := r.it.ValueAndErr()
+	if err == nil {
+		var p point
+		if p, err = decodePoint(r.it.Key(), v); err == nil {
+			return p, nil
+		}
+	}
+	return point{}, r.fault(0, "index", err)
+}
+
+// ReadFrom appends to buf the batches from the one that holds offset from on, whole ones,
+// as long as they end at or before limit and fit into maxBytes; the first one always comes
+// whole. next is the offset to go on with. Nothing is appended if from is limit or later.
+// buf may be used again by the caller; it is the caller's word that limit is no higher than
+// the high watermark.
+//
+// Errors: record.ErrOffsetOutOfRange before the log start or after the end, *CorruptError;
+// with an error out is buf as it was.
+func (s *Store) ReadFrom(id record.GroupID, from, limit record.Offset, maxBytes int64, buf []byte) (out []byte, next record.Offset, err error) {
+	r, err := s.view(id)
+	if err != nil {
+		return buf, from, err
+	}
+	defer func() {
+		if err = r.close(err); err != nil {
+			out, next = buf, from
+		}
+	}()
+	if from < r.g.base.LogStart || from > r.g.next {
+		return buf, from, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, from, r.g.base.LogStart, r.g.next)
+	}
+	if from >= min(limit, r.g.next) {
+		return buf, from, nil
+	}
+	index, err := r.seekOffset(from)
+	if err != nil {
+		return buf, from, err
+	}
+	out, next = buf, from
+	err = r.scan(index, r.g.last, func(index uint64, h *stored) (bool, error) {
+		switch {
+		case h.Pos > next: // the one that holds next should have come
+			return false, r.fault(index, "offsets", fmt.Errorf("%w: offset %d", errMissing, next))
+		case h.Kind != KindBatch || h.end() <= next:
+			return true, nil
+		case h.end() > limit, len(out) > len(buf) && int64(len(out)-len(buf)+len(h.Data)) > maxBytes:
+			return false, nil
+		}
+		out = append(out, h.Data...)
+		next = h.end()
+		return next < limit, nil
+	})
+	return out, next, err
+}
+
+// OffsetForTime finds the first batch below limit that is not wholly before the log start and
+// whose newest record is of time ms or later: its base offset and that newest time. false if
+// there is none.
+func (s *Store) OffsetForTime(id record.GroupID, ms int64, limit record.Offset) (o record.Offset, ts int64, ok bool, err error) {
+	r, err := s.view(id)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	defer func() { err = r.close(err) }()
+	for i := range r.g.dirs {
+		seg := r.g.segment(i)
+		if seg.offset >= limit {
+			break
+		}
+		if seg.maxTs < ms {
+			continue
+		}
+		start, err := r.seekTime(seg, ms)
+		if err != nil {
+			return 0, 0, false, err
+		}
+		err = r.scan(start, seg.last, func(_ uint64, h *stored) (bool, error) {
+			if h.Pos >= limit {
+				return false, nil
+			}
+			if h.Kind == KindBatch && h.MaxTs >= ms && h.end() > r.g.base.LogStart {
+				o, ts, ok = h.Pos, h.MaxTs, true
+			}
+			return !ok, nil
+		})
+		if ok || err != nil {
+			return o, ts, ok, err
+		}
+	}
+	return 0, 0, false, nil
+}
+
+// seekTime gives the entry of a segment from which a scan meets all batches of time ms or later.
+func (r *reader) seekTime(seg segment, ms int64) (uint64, error) {
+	start := max(seg.first, r.g.base.Index+1)
+	err := r.points(seg, func(_ record.Offset, p point) bool {
+		if p.MaxTsBefore >= ms {
+			return false
+		}
+		start = max(start, p.Index)
+		return true
+	})
+	return start, err
+}
+
+// points calls fn for the points of a segment in order, until it says no.
+func (r *reader) points(seg segment, fn func(o record.Offset, p point) bool) error {
+	r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, pointBit)
+	for ok := r.it.SeekGE(r.key); ok; ok = r.it.Next() {
+		sl, id, index, parsed := parseLogKey(r.it.Key())
+		if !parsed || sl != seg.slot || id != r.g.id {
+			return nil
+		}
+		p, err := r.currentPoint()
+		if err != nil {
+			return err
+		}
+		if p.Index <= r.g.base.Index {
+			continue
+		}
+		if p.Index > seg.last || !fn(record.Offset(index&^pointBit), p) {
+			return nil
+		}
+	}
+	if err := r.it.Error(); err != nil {
+		return r.fault(0, "index", err)
+	}
+	return nil
+}
+
+// BaseAt gives the base that keeps the batch which holds offset o, and everything after it:
+// what Update.Base wants for a log start of o. o is from the log start on, at most next.
+func (s *Store) BaseAt(id record.GroupID, o record.Offset) (b Base, err error) {
+	r, err := s.view(id)
+	if err != nil {
+		return b, err
+	}
+	defer func() { err = r.close(err) }()
+	g := &r.g
+	switch {
+	case o < g.base.LogStart || o > g.next:
+		return b, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, o, g.base.LogStart, g.next)
+	case o == g.next:
+		return Base{Index: g.last, Term: g.term(g.last), NextOffset: g.next, LogStart: o}, nil
+	}
+	index, err := r.seekOffset(o)
+	if err != nil {
+		return b, err
+	}
+	found := false
+	err = r.scan(index, g.last, func(index uint64, h *stored) (bool, error) {
+		if h.Kind == KindBatch && h.end() > o {
+			b = Base{Index: index - 1, Term: g.term(index - 1), NextOffset: h.Pos, LogStart: o}
+			found = true
+		}
+		return !found, nil
+	})
+	if err == nil && !found {
+		err = r.fault(0, "offsets", fmt.Errorf("%w: offset %d", errMissing, o))
+	}
+	return b, err
+}
+
+// Term of an entry from the base to the last; false for others. It reads no disk.
+func (s *Store) Term(id record.GroupID, index uint64) (uint64, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g, ok := s.mu.groups[id]
+	if !ok || g.err != nil || index < g.base.Index || index > g.last {
+		return 0, false
+	}
+	return g.term(index), true
+}
+
+// EpochEnd answers where an epoch ends: the largest epoch that is stored and no newer than e,
+// and the offset after its last one, at most limit. If e is older than all that is stored it
+// is e itself with the log's first offset; if e is newer, NoEpoch and -1. It reads no disk.
+func (s *Store) EpochEnd(id record.GroupID, e record.Epoch, limit record.Offset) (record.Epoch, record.Offset) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g, ok := s.mu.groups[id]
+	if !ok || g.err != nil || len(g.runs) == 0 || e < 0 {
+		return record.NoEpoch, -1
+	}
+	last := len(g.runs) - 1
+	if uint64(e) > g.runs[last].Term {
+		return record.NoEpoch, -1
+	}
+	i := last
+	for i >= 0 && g.runs[i].Term > uint64(e) {
+		i--
+	}
+	end := g.next
+	if i < last {
+		end = max(g.runs[i+1].Offset, g.base.NextOffset)
+	}
+	if i < 0 {
+		return e, min(end, limit)
+	}
+	return record.Epoch(g.runs[i].Term), min(end, limit)
+}
+
+// Size is how many bytes of entry data a group's log holds after its base; 0 if there is no such group.
+func (s *Store) Size(id record.GroupID) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if g, ok := s.mu.groups[id]; ok && g.err == nil {
+		return g.size
+	}
+	return 0
+}

@@ -1,0 +1,477 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"edged/record"
+)
+
+const (
+	storeDirName = "store" // the engine's directory inside the data directory
+	logDirName   = "wal"   // the engine's write-ahead log inside that
+)
+
+// Store is one node's storage. Commit is for one caller, Reclaim for another one, reads for any number.
+//
+// Goroutines: the engine's own; one of ours for each bucket that was closed and is not yet
+// flushed (at most two); one, short-lived, when a compaction ends. Close waits for all.
+type Store struct {
+	dir  string // of the engine
+	opts Options
+	disk *disk
+	db   *pebble.DB
+	lock *pebble.Lock
+	mark *mark
+
+	// Lock order: commitMu, mu.
+	commitMu sync.Mutex // held by Commit as a whole
+	w        writer     // under commitMu
+
+	mu struct {
+		sync.RWMutex // held for moments, except while a commit that deletes entries is applied
+		closed       bool
+		groups       map[record.GroupID]*group
+		rot          map[record.GroupID]error // the first damage that reads have met
+		refs         map[slot]int32           // how many groups have a dir in it; 0 is a bucket to give back
+		openBucket   uint32                   // buckets from it on are not closed
+	}
+	using   sync.WaitGroup // readers, Reclaim; added to only under mu while not closed
+	closing chan struct{}
+	waiters sync.WaitGroup // the goroutines that wait for a flush
+
+	flushedBucket atomic.Uint32 // all buckets up to it are in tables
+	scanned       bool          // Reclaim has looked for buckets that no group knows
+	reclaimMu     sync.Mutex    // guards scanned; Reclaim as a whole
+
+	commits, syncs, payload, buckets, reclaimed, stalls, corruptions atomic.Int64
+}
+
+// Open opens the store in dir, or makes it. The errors that a person can do something about
+// are ErrLocked, ErrReadOnly, ErrNewerFormat, ErrNotOurs, ErrLostTail and ErrDamaged; a group
+// that is damaged is no error of Open but of its GroupState.
+func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, closing: make(chan struct{})}
+	s.disk = newDisk(fs, s.event)
+	s.mu.groups = map[record.GroupID]*group{}
+	s.mu.rot = map[record.GroupID]error{}
+	s.mu.refs = map[slot]int32{}
+	if err := s.open(); err != nil {
+		s.disk.release()
+		if s.db != nil {
+			err = errors.Join(err, s.db.Close())
+		}
+		if s.mark != nil {
+			err = errors.Join(err, s.mark.close())
+		}
+		if s.lock != nil {
+			err = errors.Join(err, s.lock.Close())
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o *Options) complete() error {
+	if o.MemTableSize == 0 {
+		o.MemTableSize = DefaultMemTableSize
+	}
+	if o.CacheSize == 0 {
+		o.CacheSize = DefaultCacheSize
+	}
+	if o.MemTableSize < minMemTableSize || o.MemTableSize > maxMemTableSize {
+		return fmt.Errorf("storage: the memtable size is %d bytes; take one from %d to %d", o.MemTableSize, minMemTableSize, maxMemTableSize)
+	}
+	if o.CacheSize < 0 {
+		return fmt.Errorf("storage: the cache size is %d bytes; take 0 for the default, or more", o.CacheSize)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.OnEvent == nil {
+		o.OnEvent = func(Event) {}
+	}
+	return nil
+}
+
+func (s *Store) event(e Event) {
+	s.opts.Logger.Warn("storage", "event", e.Text, "err", e.Err)
+	s.opts.OnEvent(e)
+}
+
+func (s *Store) open() error {
+	if err := s.openEngine(); err != nil {
+		return err
+	}
+	s.disk.opening.Store(false)
+	newest, err := s.checkFormat()
+	if err != nil {
+		return err
+	}
+	s.mark, err = openMark(s.disk.FS, s.dir, s.opts.ReadOnly)
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	if m := s.mark.value(); m > newest {
+		return fmt.Errorf("%w: %s holds buckets up to %d, but %d was complete; the disk has lost what it had promised to keep. Start this node with an empty data directory and let it copy from the others", ErrLostTail, s.dir, newest, m)
+	}
+	if newest >= maxBucket {
+		return fmt.Errorf("%w: bucket numbers are used up", ErrDamaged)
+	}
+	if err := s.load(); err != nil {
+		return err
+	}
+	s.mu.openBucket = newest + 1
+	if s.opts.ReadOnly {
+		return nil
+	}
+	return s.startWriter(newest)
+}
+
+// openEngine takes the lock and opens the engine, with errors that say what to do.
+func (s *Store) openEngine() error {
+	fs := s.disk.FS
+	if !s.opts.ReadOnly {
+		if err := makeDir(fs, s.dir); err != nil {
+			return openError(s.dir, err)
+		}
+	}
+	lock, err := pebble.LockDirectory(s.dir, fs)
+	if err != nil {
+		return openError(s.dir, lockError(err))
+	}
+	s.lock = lock
+	if err := checkEngineFiles(fs, s.dir); err != nil {
+		return err
+	}
+	p := engineOptions(&s.opts, s.disk, s)
+	p.Lock = lock
+	db, err := pebble.Open(s.dir, p)
+	if err != nil {
+		if frozen := s.disk.frozenErr(); frozen != nil {
+			err = frozen
+		}
+		return openError(s.dir, err)
+	}
+	s.db = db
+	if err := s.disk.frozenErr(); err != nil {
+		return openError(s.dir, err)
+	}
+	return nil
+}
+
+// makeDir makes dir and sees to it that its parent remembers it.
+func makeDir(fs vfs.FS, dir string) error {
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, d := range []string{fs.PathDir(dir), fs.PathDir(fs.PathDir(dir))} {
+		if err := syncDir(fs, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	f, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// checkEngineFiles looks at the directory before the engine may change it.
+func checkEngineFiles(fs vfs.FS, dir string) error {
+	desc, err := pebble.Peek(dir, fs)
+	if err != nil {
+		return openError(dir, err)
+	}
+	if desc.FormatMajorVersion > engineFormat {
+		return fmt.Errorf("%w: %s has engine format %d, this version reads up to %d; install the newer version again", ErrNewerFormat, dir, desc.FormatMajorVersion, engineFormat)
+	}
+	if desc.Exists {
+		return nil
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return openError(dir, err)
+	}
+	for _, n := range names {
+		if kindOf(n) == kindTable || n == "CURRENT" {
+			return fmt.Errorf("%w: %s has tables but no manifest that names them; start this node with an empty data directory", ErrNotOurs, dir)
+		}
+	}
+	return nil
+}
+
+// lockError tells a lock that is held from one that cannot be made.
+func lockError(err error) error {
+	if errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) { // the file itself cannot be made
+		return err
+	}
+	return fmt.Errorf("%w (%w)", ErrLocked, err)
+}
+
+// openError makes one clear line of an error that the file system or the engine gave.
+func openError(dir string, err error) error {
+	switch {
+	case errors.Is(err, ErrLocked):
+		return fmt.Errorf("%w: %s; stop the other edged or give this one another data directory", err, dir)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: %s: %w; check the mount and the owner of the directory", ErrReadOnly, dir, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("storage: cannot open %s: %w: %w", dir, record.ErrDiskFull, err)
+	case pebble.IsCorruptionError(err):
+		return fmt.Errorf("%w: %s: %w; keep the directory for inspection and start this node with an empty one", ErrDamaged, dir, err)
+	}
+	return fmt.Errorf("storage: cannot open %s: %w", dir, err)
+}
+
+// storeFormat is the version of our own keys and values. A change that an older edged
+// would misread raises it.
+const storeFormat = 1
+
+var formatMagic = []byte("edged store")
+
+// checkFormat reads our format key, or writes it into an empty store, and gives the newest
+// bucket that was begun.
+func (s *Store) checkFormat() (newest uint32, err error) {
+	v, found, err := s.get(formatKey())
+	if err != nil {
+		return 0, openError(s.dir, err)
+	}
+	if !found {
+		return 0, s.writeFormat()
+	}
+	body, err := unseal(formatKey(), v)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s: format key: %w", ErrDamaged, s.dir, err)
+	}
+	if len(body) < len(formatMagic)+1 || string(body[:len(formatMagic)]) != string(formatMagic) {
+		return 0, fmt.Errorf("%w: %s", ErrNotOurs, s.dir)
+	}
+	if f := body[len(formatMagic)]; f > storeFormat {
+		return 0, fmt.Errorf("%w: %s has format %d, this version reads up to %d; install the newer version again", ErrNewerFormat, s.dir, f, storeFormat)
+	}
+	v, found, err = s.get(bucketKey())
+	if err != nil {
+		return 0, openError(s.dir, err)
+	}
+	if !found {
+		return 0, nil
+	}
+	body, err = unseal(bucketKey(), v)
+	if err != nil || len(body) != 4 {
+		return 0, fmt.Errorf("%w: %s: bucket key: %w", ErrDamaged, s.dir, errors.Join(err, errTorn))
+	}
+	return binary.BigEndian.Uint32(body), nil
+}
+
+// writeFormat marks a new store as ours. A crash before it leaves a store without any key,
+// which is new again at the next start.
+func (s *Store) writeFormat() error {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return openError(s.dir, err)
+	}
+	foreign := it.First()
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return openError(s.dir, err)
+	}
+	if foreign || s.opts.ReadOnly {
+		return fmt.Errorf("%w: %s has no format key", ErrNotOurs, s.dir)
+	}
+	v := seal(formatKey(), append(slices.Clone(formatMagic), storeFormat))
+	b := s.db.NewBatch()
+	if err := b.Set(formatKey(), v, nil); err != nil {
+		return openError(s.dir, err)
+	}
+	if err := s.applySync(b); err != nil {
+		return openError(s.dir, err)
+	}
+	return nil
+}
+
+// applySync applies b and returns when it is durable.
+func (s *Store) applySync(b *pebble.Batch) error {
+	err := s.db.ApplyNoSyncWait(b, pebble.Sync)
+	if err == nil {
+		err = b.SyncWait()
+	}
+	return errors.Join(err, s.disk.frozenErr(), b.Close())
+}
+
+func (s *Store) get(key []byte) (v []byte, found bool, err error) {
+	v, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	v = slices.Clone(v)
+	return v, true, closer.Close()
+}
+
+// begin keeps the store open until end. Its pair is s.using.Done.
+func (s *Store) begin() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.mu.closed {
+		return ErrClosed
+	}
+	s.using.Add(1)
+	return nil
+}
+
+// Groups are all groups that the store knows, by number. Damaged ones are among them, with Err.
+func (s *Store) Groups() []GroupState {
+	s.mu.RLock()
+	ids := make([]record.GroupID, 0, len(s.mu.groups))
+	for id := range s.mu.groups {
+		ids = append(ids, id)
+	}
+	s.mu.RUnlock()
+	sort.Slice(ids, func(i, j int) bool { return ids[i] < ids[j] })
+	states := make([]GroupState, 0, len(ids))
+	for _, id := range ids {
+		if st, ok := s.State(id); ok {
+			states = append(states, st)
+		}
+	}
+	return states
+}
+
+// State of a group as of the last Commit; false if there is no such group. It reads the
+// checkpoint from disk: see Bounds for what is asked often.
+func (s *Store) State(id record.GroupID) (GroupState, bool) {
+	if s.begin() != nil {
+		return GroupState{}, false
+	}
+	defer s.using.Done()
+	s.mu.RLock()
+	p, ok := s.mu.groups[id]
+	if !ok {
+		s.mu.RUnlock()
+		return GroupState{}, false
+	}
+	g := *p
+	rot := s.mu.rot[id]
+	it, err := s.db.NewIter(nil) // under the lock, so that it sees the same commit
+	s.mu.RUnlock()
+	st := GroupState{Group: id, Replica: g.replica, Class: g.class, HardState: g.hs, Base: g.base,
+		LastIndex: g.last, NextOffset: g.next, TermRuns: g.liveRuns(), Err: g.err}
+	if st.Err == nil {
+		st.Err = rot
+	}
+	if err == nil {
+		st.Checkpoint, err = readCheckpoint(it, id)
+	}
+	if err != nil && st.Err == nil {
+		st.Err = corrupt(id, 0, "checkpoint", err)
+	}
+	return st, true
+}
+
+// readCheckpoint reads a group's checkpoint and closes it.
+func readCheckpoint(it *pebble.Iterator, id record.GroupID) (c Checkpoint, err error) {
+	key := appendMetaKey(nil, id, metaCheckpoint)
+	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
+		return c, errors.Join(errMissing, it.Error(), it.Close())
+	}
+	v, err := it.ValueAndErr()
+	if err == nil {
+		c, err = decodeCheckpoint(key, v)
+	}
+	return c, errors.Join(err, it.Close())
+}
+
+// Bounds of a group's log, without any disk access; false if there is no such group or it is damaged.
+func (s *Store) Bounds(id record.GroupID) (base Base, last uint64, next record.Offset, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g, ok := s.mu.groups[id]
+	if !ok || g.err != nil {
+		return Base{}, 0, 0, false
+	}
+	return g.base, g.last, g.next, true
+}
+
+// Metrics since Open.
+func (s *Store) Metrics() Metrics {
+	m := Metrics{Commits: s.commits.Load(), Syncs: s.syncs.Load(), PayloadBytes: s.payload.Load(), Buckets: s.buckets.Load(),
+		ReclaimedBuckets: s.reclaimed.Load(), WriteStalls: s.stalls.Load(), Corruptions: s.corruptions.Load()}
+	if s.begin() != nil {
+		return m
+	}
+	defer s.using.Done()
+	s.mu.RLock()
+	m.Groups = len(s.mu.groups)
+	for id, g := range s.mu.groups {
+		m.DirectoryEntries += int64(len(g.dirs))
+		if g.err != nil || s.mu.rot[id] != nil {
+			m.DamagedGroups++
+		}
+	}
+	s.mu.RUnlock()
+	p := s.db.Metrics()
+	m.DiskBytes = int64(p.DiskSpaceUsage())
+	m.MemTableBytes = int64(p.MemTable.Size)
+	m.CacheBytes = p.BlockCache.Size
+	m.WALBytesWritten = int64(p.WAL.BytesWritten)
+	for i := range p.Levels {
+		m.Tables += p.Levels[i].TablesCount
+		m.FlushBytesWritten += int64(p.Levels[i].TableBytesFlushed)
+		m.CompactBytesWritten += int64(p.Levels[i].TableBytesCompacted)
+	}
+	return m
+}
+
+// FreeSpace of the file system the store is on, in bytes: for this user, and as a whole.
+func (s *Store) FreeSpace() (avail, total int64, err error) {
+	u, err := s.disk.FS.GetDiskUsage(s.dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("storage: free space of %s: %w", s.dir, err)
+	}
+	return int64(u.AvailBytes), int64(u.TotalBytes), nil
+}
+
+// Close waits for the calls in flight, keeps what Commit took without sync, and reports what
+// went wrong. A second Close returns ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.mu.closed = true
+	s.mu.Unlock()
+	close(s.closing)
+	s.disk.release()
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	s.using.Wait()
+	s.waiters.Wait()
+	err := s.db.Close()
+	return errors.Join(s.disk.frozenErr(), err, s.mark.close(), s.lock.Close())
+}
