@@ -133,7 +133,13 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 	}
 }
 
-func (g *group) relaxed() bool { return g.target != nil && g.target.Relaxed }
+// relaxed is the topic's setting, or what it was before the metadata is known again.
+func (g *group) relaxed() bool {
+	if g.target == nil {
+		return g.wasRelaxed
+	}
+	return g.target.Relaxed
+}
 
 func (c *Core) update(g *group) storage.Update {
 	return storage.Update{Group: g.id, Replica: g.replica, Class: g.class}

@@ -1,0 +1,419 @@
+package partition
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edged/record"
+	"edged/storage"
+)
+
+// Store is what a Host needs of the node's storage.
+type Store interface {
+	Reader
+	Groups() []storage.GroupState
+	// Commit is called by the log writer alone.
+	Commit(us []storage.Update, sync bool) error
+}
+
+// HostConfig of a Host. Zero Timing and Limits take the defaults.
+type HostConfig struct {
+	Node    record.NodeID
+	Boot    record.BootID
+	Cluster record.ClusterID
+	Unclean bool
+	Store   Store
+	Outbox  Outbox
+	Rand    *rand.Rand
+	Timing  Timing
+	Limits  Limits
+	Logger  *slog.Logger
+	Machine func(record.GroupID) StateMachine
+	// OnLeader, OnConfigured: see Config. OnFailed is told once when the store can no longer write.
+	OnLeader     func(LeaderChange)
+	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
+	OnFailed     func(error)
+}
+
+// Host runs a Core with a clock and a disk. Its goroutines:
+//
+//	core        owns the Core; takes events from the inbox, hands saves to the log writer
+//	log writer  makes one commit of everything that was queued while the last one ran: one
+//	            fsync for all groups
+//
+// Everyone else talks to the core by posting events, and reads Partitions.
+type Host struct {
+	cfg   HostConfig
+	core  *Core
+	start time.Time
+
+	inbox inbox
+	// saves go from the core to the log writer.
+	saves struct {
+		sync.Mutex
+		queue []Save
+		done  bool
+		wake  chan struct{}
+	}
+	parts struct {
+		sync.RWMutex
+		m map[record.GroupID]*Partition
+	}
+	produceBytes atomic.Int64 // batches posted and not answered
+	turns        atomic.Int64 // of the core, for the watchdog
+	commits      atomic.Int64 // of the log writer
+	stop         chan struct{}
+	wg           sync.WaitGroup
+}
+
+// inbox is the queue to the core. Control events overtake data; data is bounded in bytes
+// and makes its sender wait.
+type inbox struct {
+	sync.Mutex
+	control, data []Event
+	bytes         int64
+	room          *sync.Cond
+	closed        bool
+	wake          chan struct{}
+}
+
+// FlushInterval is the longest that what was written without an fsync waits for one.
+const FlushInterval = time.Second
+
+// ErrClosed is what a Host answers after Close.
+var ErrClosed = errors.New("partition: closed")
+
+// NewHost opens every group of the store. Start runs it.
+func NewHost(cfg HostConfig) *Host {
+	if cfg.Timing == (Timing{}) {
+		cfg.Timing = DefaultTiming()
+	}
+	if cfg.Limits == (Limits{}) {
+		cfg.Limits = DefaultLimits()
+	}
+	h := &Host{cfg: cfg, start: time.Now(), stop: make(chan struct{})}
+	h.inbox.wake = make(chan struct{}, 1)
+	h.inbox.room = sync.NewCond(&h.inbox.Mutex)
+	h.saves.wake = make(chan struct{}, 1)
+	h.parts.m = map[record.GroupID]*Partition{}
+	h.core = NewCore(Config{
+		Node: cfg.Node, Boot: cfg.Boot, Cluster: cfg.Cluster, Unclean: cfg.Unclean, Rand: cfg.Rand, Timing: cfg.Timing, Limits: cfg.Limits,
+		Logger: cfg.Logger, Store: cfg.Store, Outbox: cfg.Outbox, Machine: cfg.Machine, Publish: h.Partition,
+		OnLeader: cfg.OnLeader, OnConfigured: cfg.OnConfigured,
+	}, 0, cfg.Store.Groups())
+	return h
+}
+
+// Start starts the goroutines.
+func (h *Host) Start() {
+	h.wg.Go(h.runCore)
+	h.wg.Go(h.runLogWriter)
+}
+
+// Close ends both goroutines after the saves that are queued were written. Requests that are not
+// answered by then are answered with record.ErrShuttingDown. It does not hand leadership over: Resign does.
+func (h *Host) Close() error {
+	h.inbox.Lock()
+	if h.inbox.closed {
+		h.inbox.Unlock()
+		return ErrClosed
+	}
+	h.inbox.closed = true
+	h.inbox.room.Broadcast()
+	h.inbox.Unlock()
+	close(h.stop)
+	h.wg.Wait()
+	return nil
+}
+
+// Partition is the view of a group, made on first use. It stays the same for ever.
+func (h *Host) Partition(id record.GroupID) *Partition {
+	h.parts.RLock()
+	p := h.parts.m[id]
+	h.parts.RUnlock()
+	if p != nil {
+		return p
+	}
+	h.parts.Lock()
+	defer h.parts.Unlock()
+	if p = h.parts.m[id]; p == nil {
+		p = NewPartition(id)
+		h.parts.m[id] = p
+	}
+	return p
+}
+
+// Lookup is Partition without making one: nil where there never was a replica or a view.
+func (h *Host) Lookup(id record.GroupID) *Partition {
+	h.parts.RLock()
+	defer h.parts.RUnlock()
+	return h.parts.m[id]
+}
+
+// post queues an event that is small or already bounded.
+func (h *Host) post(ev Event) bool {
+	h.inbox.Lock()
+	if h.inbox.closed {
+		h.inbox.Unlock()
+		return false
+	}
+	h.inbox.control = append(h.inbox.control, ev)
+	h.inbox.Unlock()
+	signal(h.inbox.wake)
+	return true
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Produce asks for a batch to be appended. It never blocks; r.Done is called exactly once, possibly
+// before Produce returns, and must not block.
+func (h *Host) Produce(r *ProduceRequest) {
+	n := int64(len(r.Batch))
+	if h.produceBytes.Add(n) > h.cfg.Limits.Produce {
+		h.produceBytes.Add(-n)
+		r.Done(ProduceResult{Err: record.ErrBusy})
+		return
+	}
+	done := r.Done
+	r.Done = func(res ProduceResult) {
+		h.produceBytes.Add(-n)
+		done(res)
+	}
+	h.inbox.Lock()
+	if h.inbox.closed {
+		h.inbox.Unlock()
+		r.Done(ProduceResult{Err: record.ErrShuttingDown})
+		return
+	}
+	h.inbox.data = append(h.inbox.data, r)
+	h.inbox.Unlock()
+	signal(h.inbox.wake)
+}
+
+// Propose asks for a command to be appended to a state machine's log.
+func (h *Host) Propose(g record.GroupID, data []byte, done func(result any, err error)) {
+	if !h.post(&ProposeRequest{Group: g, Data: data, Done: done}) {
+		done(nil, record.ErrShuttingDown)
+	}
+}
+
+// MoveLogStart moves the beginning of a partition that is led here.
+func (h *Host) MoveLogStart(r *LogStartRequest) {
+	if !h.post(r) {
+		r.Done(record.ErrShuttingDown)
+	}
+}
+
+// Transfer starts to hand a group that is led here to another node; nil means that it was started.
+func (h *Host) Transfer(g record.GroupID, to record.NodeID, done func(error)) {
+	if !h.post(&TransferRequest{Group: g, To: to, Done: done}) {
+		done(record.ErrShuttingDown)
+	}
+}
+
+// Configure tells the Core what the metadata wants of a group.
+func (h *Host) Configure(a *Assignment) { h.post(a) }
+
+// Remove forgets a replica and its data.
+func (h *Host) Remove(g record.GroupID, r record.ReplicaID, done func(error)) {
+	if !h.post(&RemoveReplica{Group: g, Replica: r, Done: done}) {
+		done(record.ErrShuttingDown)
+	}
+}
+
+// Resign hands over all leadership, before a planned stop.
+func (h *Host) Resign() { h.post(Resign{}) }
+
+// CheckpointAll writes checkpoints, so that the next start is quick.
+func (h *Host) CheckpointAll() { h.post(CheckpointAll{}) }
+
+// PeerUp, PeerDown and PeerFrame bring what happens on the connections to peers. PeerFrame waits
+// while too many data frames are queued, which makes the peer's sender wait in turn.
+func (h *Host) PeerUp(n record.NodeID, b record.BootID) { h.post(PeerUp{n, b}) }
+
+// PeerDown: see PeerUp.
+func (h *Host) PeerDown(n record.NodeID, b record.BootID, refused bool) {
+	h.post(PeerDown{n, b, refused})
+}
+
+// PeerFrame: see PeerUp.
+func (h *Host) PeerFrame(n record.NodeID, b record.BootID, class Class, payload []byte) {
+	ev := PeerFrame{n, b, payload}
+	if class == Control {
+		h.post(ev)
+		return
+	}
+	h.inbox.Lock()
+	for h.inbox.bytes > h.cfg.Limits.Inbox && !h.inbox.closed {
+		h.inbox.room.Wait()
+	}
+	if h.inbox.closed {
+		h.inbox.Unlock()
+		return
+	}
+	h.inbox.bytes += int64(len(payload))
+	h.inbox.data = append(h.inbox.data, ev)
+	h.inbox.Unlock()
+	signal(h.inbox.wake)
+}
+
+// Inspect runs fn on the core's goroutine and waits for it; false after Close.
+func (h *Host) Inspect(fn func(*Core)) bool {
+	done := make(chan struct{})
+	if !h.post(Inspect{func(c *Core) { fn(c); close(done) }}) {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-h.stop:
+		return false
+	}
+}
+
+// Progress counts turns of the core and commits of the log writer: a watchdog sees whether they move.
+func (h *Host) Progress() (turns, commits int64) { return h.turns.Load(), h.commits.Load() }
+
+func (h *Host) now() Time { return time.Since(h.start) }
+
+// runCore is the core goroutine: all that waits makes one turn.
+func (h *Host) runCore() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.inbox.wake:
+		case <-timer.C:
+		case <-h.stop:
+			h.endCore()
+			return
+		}
+		for _, ev := range h.take() {
+			h.core.Step(h.now(), ev)
+		}
+		h.core.Flush(h.now())
+		h.turns.Add(1)
+		h.handSaves()
+		timer.Reset(h.core.NextWake() - h.now())
+	}
+}
+
+// take empties the inbox, control first.
+func (h *Host) take() []Event {
+	h.inbox.Lock()
+	defer h.inbox.Unlock()
+	evs := append(h.inbox.control, h.inbox.data...)
+	h.inbox.control, h.inbox.data = nil, nil
+	if h.inbox.bytes > 0 {
+		h.inbox.bytes = 0
+		h.inbox.room.Broadcast()
+	}
+	return evs
+}
+
+func (h *Host) handSaves() {
+	saves := h.core.TakeSaves()
+	if len(saves) == 0 {
+		return
+	}
+	h.saves.Lock()
+	h.saves.queue = append(h.saves.queue, saves...)
+	h.saves.Unlock()
+	signal(h.saves.wake)
+}
+
+// endCore is the last turn: what came before Close is taken, everybody is answered.
+func (h *Host) endCore() {
+	for _, ev := range h.take() {
+		h.core.Step(h.now(), ev)
+	}
+	h.core.Flush(h.now())
+	h.core.stopServing()
+	h.handSaves()
+	h.saves.Lock()
+	h.saves.done = true
+	h.saves.Unlock()
+	signal(h.saves.wake)
+}
+
+// runLogWriter is the log writer goroutine. While one commit waits for the disk the next
+// gathers: a slow card makes larger commits, not longer queues. What was written without an
+// fsync gets one within FlushInterval.
+func (h *Host) runLogWriter() {
+	var updates []storage.Update
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	unsynced := false
+	for {
+		flush := false
+		select {
+		case <-h.saves.wake:
+		case <-timer.C:
+			flush = unsynced
+		}
+		h.saves.Lock()
+		saves, done := h.saves.queue, h.saves.done
+		h.saves.queue = nil
+		h.saves.Unlock()
+		clear(updates)
+		updates = updates[:0]
+		sync := flush || done && unsynced
+		for i := range saves {
+			if !saves[i].empty {
+				updates = append(updates, saves[i].Update)
+				sync = sync || saves[i].Sync
+			}
+		}
+		ev := &Saved{Saves: saves}
+		if len(updates) > 0 || sync {
+			began := time.Now()
+			ev.Err = h.cfg.Store.Commit(updates, sync)
+			ev.Took = time.Since(began)
+			h.commits.Add(1)
+			if !sync && !unsynced {
+				timer.Reset(FlushInterval)
+			}
+			unsynced = !sync
+		}
+		if ev.Err != nil && h.cfg.OnFailed != nil {
+			h.cfg.OnFailed(ev.Err)
+		}
+		if len(saves) > 0 {
+			h.postSaved(ev)
+		}
+		if done {
+			return
+		}
+	}
+}
+
+func (h *Host) postSaved(ev *Saved) {
+	if h.post(ev) {
+		return
+	}
+	for _, s := range ev.Saves { // the core has ended: only who waits for a removal is told
+		if s.then != nil {
+			s.then(record.ErrShuttingDown)
+		}
+	}
+}
+
+// stopServing answers everybody, at the end of the Core's life.
+func (c *Core) stopServing() {
+	for _, g := range c.order {
+		c.dropWaiters(g, record.ErrShuttingDown)
+	}
+	for _, r := range c.held {
+		c.refuse(r, c.find(r.Group), record.ErrShuttingDown)
+	}
+	c.held = nil
+}
