@@ -84,6 +84,9 @@ type Assignment struct {
 	Relaxed bool
 	// MaxBatch is the largest batch taken, in bytes.
 	MaxBatch int32
+	// Done, if set, is called when the local replica is on disk, at once if it was there or is not
+	// to be here.
+	Done func(error)
 }
 
 // Saved reports that the log writer is done with these saves, in order. After an error nothing

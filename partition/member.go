@@ -29,9 +29,12 @@ func (c *Core) configure(a *Assignment) {
 			}
 		}
 		if own == 0 || c.failed != nil {
+			a.done(c.failed)
 			return
 		}
 		g = c.create(a, own)
+	} else {
+		a.done(g.damaged)
 	}
 	relaxed := g.relaxed()
 	g.target = a
@@ -46,6 +49,12 @@ func (c *Core) configure(a *Assignment) {
 		c.wakeGroup(g)
 	}
 	c.touch(g, true)
+}
+
+func (a *Assignment) done(err error) {
+	if a.Done != nil {
+		a.Done(err)
+	}
 }
 
 // create makes the local replica of a group: with the beginning that all initial voters share,
@@ -66,7 +75,7 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 	c.open(s)
 	g := c.groups[a.Group]
 	base, hs, cp := s.Base, s.HardState, s.Checkpoint
-	c.pushSave(g, Save{Sync: true, Update: storage.Update{
+	c.pushSave(g, Save{Sync: true, then: a.done, Update: storage.Update{
 		Group: a.Group, Replica: own, Class: a.Class, Reset: &base, HardState: &hs, Checkpoint: &cp,
 	}})
 	return g
