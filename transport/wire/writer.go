@@ -3,7 +3,6 @@ package wire
 import (
 	"fmt"
 	"net"
-	"time"
 
 	"edged/record"
 )
@@ -66,24 +65,11 @@ func (c *conn) write(answers []answer) error {
 		if size < writeChunk && i < len(answers)-1 {
 			continue
 		}
-		if err := c.writePieces(pieces); err != nil {
+		err := WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) { c.s.metrics.bytesOut.Add(n) })
+		if err != nil {
 			return err
 		}
-		c.s.metrics.bytesOut.Add(size)
 		pieces, size = nil, 0
-	}
-	return nil
-}
-
-func (c *conn) writePieces(pieces net.Buffers) error {
-	for len(pieces) > 0 {
-		if err := c.out.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout)); err != nil {
-			return err
-		}
-		chunk := cut(&pieces, writeChunk)
-		if _, err := chunk.WriteTo(c.out); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -108,21 +94,4 @@ func (c *conn) encode(a answer) Frame {
 		c.s.cfg.Logger.Error("an error cannot be sent", "err", err)
 	}
 	return f
-}
-
-// cut takes up to limit bytes off the front of pieces.
-func cut(pieces *net.Buffers, limit int) net.Buffers {
-	var chunk net.Buffers
-	for len(*pieces) > 0 && limit > 0 {
-		head := (*pieces)[0]
-		if len(head) <= limit {
-			*pieces = (*pieces)[1:]
-		} else {
-			(*pieces)[0] = head[limit:]
-			head = head[:limit]
-		}
-		chunk = append(chunk, head)
-		limit -= len(head)
-	}
-	return chunk
 }
