@@ -128,3 +128,32 @@ func (d *diskState) observe(c *Core, took Time) {
 		}
 	}
 }
+
+// Transferring counts the groups that are led here and could be led by a live voter elsewhere; it
+// tries those again whose transfer came to nothing. A node that stops waits until it is 0.
+func (c *Core) Transferring() int {
+	n := 0
+	for _, g := range c.order {
+		if g.role != RoleLeader || g.damaged != nil {
+			continue
+		}
+		movable := false
+		for _, v := range c.byPreference(g) {
+			if movable = v != g.replica && c.live(v.Node()); movable {
+				break
+			}
+		}
+		if !movable {
+			continue
+		}
+		n++
+		if g.transferUntil <= c.now {
+			for _, v := range c.byPreference(g) {
+				if c.startTransfer(g, v, "the leader is stopping") {
+					break
+				}
+			}
+		}
+	}
+	return n
+}
