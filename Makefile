@@ -1,0 +1,120 @@
+# All that a change needs, by name: `make help` lists it. Tools are pinned in go.mod, so
+# Go, make, git and (for the race detector) a C compiler are enough.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PKGS     ?= ./...
+RACE     ?= -race
+TIMEOUT  ?= 15m
+FUZZTIME ?= 30s
+SEEDS    ?= 100
+# Packages whose tests are run on an emulated ARMv6: those that read and write bytes.
+ARM_PKGS ?= ./record ./metadata
+QEMU_ARM ?= qemu-arm-static
+
+VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo devel)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+# Go would ask git itself and fail where git refuses a checkout of another user. The
+# stamp above copes with that, so it is the only one.
+export GOFLAGS := -buildvcs=false $(GOFLAGS)
+
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+BUILD    := go build -trimpath -ldflags '$(LDFLAGS)'
+COMMANDS := ./cmd/edged ./cmd/edgectl
+
+# A plain GOARCH=arm means ARMv7 and dies on a Pi Zero or 1, hence both by name.
+PLATFORMS       := armv6 armv7 arm64 amd64
+platform_armv6  := GOARCH=arm GOARM=6
+platform_armv7  := GOARCH=arm GOARM=7
+platform_arm64  := GOARCH=arm64
+platform_amd64  := GOARCH=amd64
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build edged and edgectl for this machine into bin/
+	mkdir -p bin
+	CGO_ENABLED=0 $(BUILD) -o bin/ $(COMMANDS)
+
+.PHONY: build-pi
+build-pi: $(PLATFORMS:%=build-linux-%) ## build for Raspberry Pi and servers into bin/linux-{armv6,armv7,arm64,amd64}/
+	@for v in 6 7; do \
+		go version -m bin/linux-armv$$v/edged | grep -q "GOARM=$$v" || { echo "bin/linux-armv$$v/edged is not built for ARMv$$v" >&2; exit 1; }; \
+	done
+
+.PHONY: $(PLATFORMS:%=build-linux-%)
+$(PLATFORMS:%=build-linux-%): build-linux-%:
+	mkdir -p bin/linux-$*
+	CGO_ENABLED=0 GOOS=linux $(platform_$*) $(BUILD) -o bin/linux-$*/ $(COMMANDS)
+
+.PHONY: test
+test: ## run all tests with the race detector (PKGS=./record for one package, RACE= without)
+	go test $(RACE) -timeout $(TIMEOUT) $(PKGS)
+
+.PHONY: test-32
+test-32: ## run all tests as a 32-bit program on a PC: int and alignment are as on a small Pi
+	CGO_ENABLED=0 GOARCH=386 go test -timeout $(TIMEOUT) $(PKGS)
+
+.PHONY: test-arm
+test-arm: build-linux-armv6 ## run the tests of ARM_PKGS and both commands on an emulated ARMv6 (needs qemu-user-static)
+	$(QEMU_ARM) -cpu arm1176 bin/linux-armv6/edged version
+	$(QEMU_ARM) -cpu arm1176 bin/linux-armv6/edgectl --version
+	CGO_ENABLED=0 GOARCH=arm GOARM=6 go test -timeout $(TIMEOUT) -exec '$(QEMU_ARM) -cpu arm1176' $(ARM_PKGS)
+
+.PHONY: check
+check: check-format check-tidy vet staticcheck arrows build-pi ## all that a change needs beside the tests
+	@echo "check: all passed"
+
+.PHONY: check-format
+check-format:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted (run: make format):"; echo "$$out"; exit 1; fi
+
+.PHONY: check-tidy
+check-tidy:
+	@go mod tidy -diff || { echo "go.mod or go.sum is not tidy (run: go mod tidy)"; exit 1; }
+
+.PHONY: vet
+vet:
+	go vet $(PKGS)
+	CGO_ENABLED=0 GOOS=linux $(platform_armv6) go vet $(PKGS)
+
+.PHONY: staticcheck
+staticcheck:
+	go tool staticcheck $(PKGS)
+
+.PHONY: arrows
+arrows: ## check which package imports which
+	go test ./internal/deptest
+
+.PHONY: format
+format: ## format all Go files
+	gofmt -w .
+
+.PHONY: demo
+demo: build ## run a cluster on this machine, kill its leader, and watch what happens
+	go run ./internal/demo
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^(.*)/[^/]*:func (.*)|\1 \2|' | sort | \
+	while read -r dir target; do \
+		echo "== $$dir $$target"; \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10s "$$dir"; \
+	done
+
+.PHONY: bench
+bench: ## run all benchmarks
+	go test -run '^$$' -bench . -benchmem $(PKGS)
+
+.PHONY: sim
+sim: ## run the simulated cluster with SEEDS (100) different seeds
+	EDGED_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 0 ./internal/sim
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
