@@ -232,8 +232,9 @@ func (w *writer) truncate(g *group, first *Entry) error {
 		return err
 	}
 	w.destructive = true
+	all := index == g.base.Index+1 // what stays of the buckets is dead
 	keep := len(g.dirs)
-	for keep > 0 && g.dirs[keep-1].first >= index {
+	for keep > 0 && (all || g.dirs[keep-1].first >= index) {
 		keep--
 		sl := g.dirs[keep].slot
 		w.dropped = append(w.dropped, sl)
@@ -253,7 +254,7 @@ func (w *writer) truncate(g *group, first *Entry) error {
 		}
 	}
 	runs := len(g.runs)
-	for runs > 0 && g.runs[runs-1].Index >= index {
+	for runs > 0 && (all || g.runs[runs-1].Index >= index) {
 		runs--
 		w.key = appendRunKey(w.key[:0], g.id, g.runs[runs].Index)
 		if err := w.delete(w.key); err != nil {
@@ -263,11 +264,14 @@ func (w *writer) truncate(g *group, first *Entry) error {
 	g.dirs, g.runs = slices.Clone(g.dirs[:keep]), slices.Clone(g.runs[:runs])
 	g.last, g.next = index-1, tail.end()
 	g.tailBytes, g.tailMaxTs = tail.BucketBytes, tail.BucketMaxTs
-	if keep == 0 {
-		g.tailBytes, g.tailMaxTs, g.headBytes = 0, noTimestamp, 0
-	}
 	g.pointBytes, g.pointTs = 0, noTimestamp
+	if all {
+		g.headBytes = 0
+	}
 	g.resize()
+	if all {
+		return w.setMeta(g, metaBase) // for headBytes
+	}
 	return nil
 }
 

@@ -175,17 +175,22 @@ func (s *Store) openEngine() error {
 	return nil
 }
 
-// makeDir makes dir and sees to it that its parent remembers it.
+// makeDir makes dir and what is missing above it, and sees to it that they are remembered.
+// What stood there before is not touched: its parent may not even be readable for us.
 func makeDir(fs vfs.FS, dir string) error {
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		return err
+	parent := fs.PathDir(dir)
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
 	}
-	for _, d := range []string{fs.PathDir(dir), fs.PathDir(fs.PathDir(dir))} {
-		if err := syncDir(fs, d); err != nil {
+	if parent != dir {
+		if err := makeDir(fs, parent); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
 }
 
 func syncDir(fs vfs.FS, dir string) error {
