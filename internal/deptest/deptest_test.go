@@ -113,7 +113,7 @@ func TestJudge_refusesWrongArrows(t *testing.T) {
 		{"node", "edged/cmd/edged", true, true},
 		{"gossip", "edged/partition", false, true},
 		{"gossip", "github.com/hashicorp/memberlist", false, false},
-		{"node", "github.com/hashicorp/memberlist", false, true},
+		{"partition", "github.com/hashicorp/memberlist", false, true},
 		{"transport/wire", "edged/node", false, true},
 		{"transport/wire", "edged/transport/kafka", false, true},
 		{"transport/kafka", "edged/partition", false, true},
