@@ -225,6 +225,9 @@ func (t *Transport) answer(ctx context.Context, from Identity, id uint64, patien
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	out, err := t.handler.PeerCall(ctx, from, payload)
+	if err != nil && ctx.Err() != nil {
+		err = record.ErrTimeout
+	}
 	if err == nil && len(out) > t.limits.MaxCall {
 		err = fmt.Errorf("%w: an answer between nodes of %d bytes is longer than %d", record.ErrLimit, len(out), t.limits.MaxCall)
 	}

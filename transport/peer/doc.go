@@ -62,7 +62,7 @@
 //	7 fault    id u64, error                                        control, call
 //	8 ping     none                                                 control
 //	9 pong     none                                                 control
-//	10 reopen  none: the data connection broke on the higher side   control
+//	10 open    none: asks the dialer for a (new) data connection    control
 //
 //	error: retriable u8, code (u8 length + bytes), leader i32, epoch i32,
 //	       address (u8 length + bytes), Kafka address (u8 length + bytes),

@@ -20,7 +20,7 @@ const (
 	frameFault
 	framePing
 	framePong
-	frameReopen
+	frameOpen
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -68,7 +68,7 @@ func parseHeader(b []byte, limit int) (header, error) {
 		return header{}, fmt.Errorf("a frame of %d bytes is longer than the limit of %d", n, limit)
 	}
 	h := header{length: int(n), typ: b[4], sum: binary.BigEndian.Uint32(b[5:])}
-	if h.typ < frameHello || h.typ > frameReopen {
+	if h.typ < frameHello || h.typ > frameOpen {
 		return header{}, fmt.Errorf("unknown frame type %d", h.typ)
 	}
 	return h, nil

@@ -195,11 +195,16 @@ func (t *Transport) remember(id Identity) error {
 // checkPlace decides whether a connection of this purpose has a place here now. It may take
 // Limits.Probe, when another life of the same node is still connected and has to show whether it lives.
 func (t *Transport) checkPlace(h hello) error {
-	if h.purpose == forControl && h.id.Node > t.self {
-		return fmt.Errorf("%w: node %d has to wait for node %d to connect", record.ErrRefused, h.id.Node, t.self)
-	}
 	if !h.purpose.isLink() {
 		return nil
+	}
+	if h.purpose == forControl {
+		if h.id.Node > t.self {
+			return fmt.Errorf("%w: node %d has to wait for node %d to connect", record.ErrRefused, h.id.Node, t.self)
+		}
+		if err := t.roomFor(h.id.Node); err != nil {
+			return err
+		}
 	}
 	s := t.session(h.id.Node)
 	if h.purpose == forData && (s == nil || s.remote.Boot != h.id.Boot) {

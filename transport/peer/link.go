@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ type link struct {
 	node record.NodeID
 	next chan *conn    // from Accept to run: a control connection that counts; the newest one only, put under Transport.mu
 	wake chan struct{} // holds a token when shared has changed or the peer has knocked
+	pace pacer         // of the dials; run's own
 
 	shared struct { // guarded by Transport.mu
 		wanted  bool
@@ -26,7 +26,7 @@ type link struct {
 }
 
 func newLink(t *Transport, node record.NodeID) *link {
-	return &link{t: t, node: node, next: make(chan *conn, 1), wake: make(chan struct{}, 1)}
+	return &link{t: t, node: node, next: make(chan *conn, 1), wake: make(chan struct{}, 1), pace: newPacer(t.limits)}
 }
 
 func (l *link) wakeUp() {
@@ -67,6 +67,7 @@ func (l *link) run() {
 		if l.t.ctx.Err() != nil {
 			return
 		}
+		l.pace.measure(time.Since(s.since))
 		var refused bool
 		c, refused = l.afterLoss()
 		if l.t.ctx.Err() != nil {
@@ -106,8 +107,10 @@ func (l *link) connect() *conn {
 }
 
 func (l *link) dialUntilUp() *conn {
-	pause := l.t.limits.RedialMin
 	for {
+		if !l.pace.rest(l.t.ctx, l.wake) {
+			return nil
+		}
 		addr := l.target()
 		if addr == "" {
 			if l.retire() {
@@ -120,16 +123,9 @@ func (l *link) dialUntilUp() *conn {
 			return c
 		}
 		l.failed(addr, err)
+		l.pace.slower()
 		if refusal(err) {
-			pause = l.t.limits.RedialMax
-		}
-		woken, ok := rest(l.t.ctx, l.wake, pause)
-		if !ok {
-			return nil
-		}
-		pause = min(2*pause, l.t.limits.RedialMax)
-		if woken {
-			pause = l.t.limits.RedialMin
+			l.pace.slowest()
 		}
 	}
 }
@@ -169,7 +165,7 @@ func (l *link) afterLoss() (c *conn, refused bool) {
 	}
 	ctx, cancel := context.WithTimeout(l.t.ctx, l.t.limits.Probe)
 	defer cancel()
-	if l.dials() {
+	if l.dials() && l.pace.ready() {
 		c, err := l.t.dial(ctx, addr, forControl, l.node)
 		l.failed(addr, err)
 		return c, isRefused(err)
@@ -231,19 +227,3 @@ func (l *link) failed(addr string, err error) {
 
 // isRefused tells that the machine answered and nobody listens there.
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-
-// rest waits for about pause, a token in wake, or the end of ctx. ok is false at the end of ctx.
-// The pause is stretched by up to a quarter at random, so that nodes that started together do
-// not dial together.
-func rest(ctx context.Context, wake <-chan struct{}, pause time.Duration) (woken, ok bool) {
-	timer := time.NewTimer(pause + rand.N(pause/4+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return false, true
-	case <-wake:
-		return true, true
-	case <-ctx.Done():
-		return false, false
-	}
-}

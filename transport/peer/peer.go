@@ -208,13 +208,26 @@ func (t *Transport) linkLocked(node record.NodeID) (*link, error) {
 	if t.mu.closing {
 		return nil, record.ErrShuttingDown
 	}
-	if len(t.mu.links) >= t.limits.Peers {
-		return nil, fmt.Errorf("%w: %d peers are known already, node %d is one too many", record.ErrLimit, len(t.mu.links), node)
+	if err := t.roomLocked(node); err != nil {
+		return nil, err
 	}
 	l := newLink(t, node)
 	t.mu.links[node] = l
 	t.wg.Go(l.run)
 	return l, nil
+}
+
+func (t *Transport) roomLocked(node record.NodeID) error {
+	if t.mu.links[node] == nil && len(t.mu.links) >= t.limits.Peers {
+		return fmt.Errorf("%w: %d peers are known already, node %d is one too many", record.ErrLimit, len(t.mu.links), node)
+	}
+	return nil
+}
+
+func (t *Transport) roomFor(node record.NodeID) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.roomLocked(node)
 }
 
 // goIfOpen starts f through the one door that Close waits at. It tells whether it did.

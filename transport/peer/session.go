@@ -22,6 +22,8 @@ type session struct {
 	controlQ *queue
 	dataQ    *queue // outlives a broken data connection, but not the session
 
+	opened   chan struct{} // closed when the acceptor has asked for the data connection
+	openOnce sync.Once
 	nextData chan *conn           // from Accept to data; the newest one only, put under Transport.mu
 	dataConn atomic.Pointer[conn] // what data reads now
 	dataUp   atomic.Bool
@@ -35,7 +37,7 @@ func newSession(l *link, c *conn) *session {
 	t := l.t
 	s := &session{t: t, link: l, remote: c.remote, since: time.Now(), control: c,
 		controlQ: newQueue(t.limits.ControlQueue), dataQ: newQueue(t.limits.DataQueue),
-		nextData: make(chan *conn, 1), serving: make(chan struct{}, t.limits.Calls)}
+		opened: make(chan struct{}), nextData: make(chan *conn, 1), serving: make(chan struct{}, t.limits.Calls)}
 	s.ctx, s.cancel = context.WithCancel(t.ctx)
 	return s
 }
@@ -86,7 +88,8 @@ func (s *session) handleControl(typ byte, payload []byte) error {
 	case framePing:
 		s.controlQ.push(newFrame(framePong))
 	case framePong:
-	case frameReopen:
+	case frameOpen:
+		s.openOnce.Do(func() { close(s.opened) })
 		if c := s.dataConn.Load(); c != nil {
 			c.close(errReplaced)
 		}
@@ -113,36 +116,36 @@ func (s *session) alive(patience time.Duration) bool {
 
 // data keeps the data connection up for as long as the session lasts, and reads it.
 func (s *session) data() {
-	for {
-		c := s.getData()
-		if c == nil {
+	get := s.awaitData
+	if s.link.dials() {
+		select {
+		case <-s.opened: // not before the acceptor has its session
+		case <-s.ctx.Done():
 			return
 		}
-		s.serveData(c)
+		get = s.dialData
+	} else {
+		s.controlQ.push(newFrame(frameOpen))
+	}
+	pace := newPacer(s.t.limits)
+	for s.ctx.Err() == nil {
+		c, err := get()
+		if err == nil {
+			pace.measure(s.serveData(c))
+		} else {
+			s.link.failed(s.link.target(), fmt.Errorf("data connection: %w", err))
+			pace.slower()
+		}
+		if s.link.dials() {
+			pace.rest(s.ctx, nil)
+		}
 	}
 }
 
-// getData dials or waits for the data connection. It gives nil at the end of the session.
-func (s *session) getData() *conn {
-	pause := s.t.limits.RedialMin
-	for {
-		c, err := s.awaitData()
-		if err == nil || s.ctx.Err() != nil {
-			return c
-		}
-		s.link.failed(s.link.target(), fmt.Errorf("data connection: %w", err))
-		if !s.link.dials() {
-			continue
-		}
-		rest(s.ctx, nil, pause)
-		pause = min(2*pause, s.t.limits.RedialMax)
-	}
-}
-
+// awaitData waits for the dialer, and asks it when it does not come: it may believe that the
+// connection which we have lost still stands. Asking at once would make it give up the one that it
+// has dialed meanwhile.
 func (s *session) awaitData() (*conn, error) {
-	if s.link.dials() {
-		return s.dialData()
-	}
 	timer := time.NewTimer(s.t.limits.Handshake)
 	defer timer.Stop()
 	select {
@@ -151,8 +154,7 @@ func (s *session) awaitData() (*conn, error) {
 	case <-s.ctx.Done():
 		return nil, s.ctx.Err()
 	case <-timer.C:
-		// The dialer may believe that its old connection still stands.
-		s.controlQ.push(newFrame(frameReopen))
+		s.controlQ.push(newFrame(frameOpen))
 		return nil, fmt.Errorf("node %d has not opened it", s.remote.Node)
 	}
 }
@@ -175,7 +177,9 @@ func (s *session) dialData() (*conn, error) {
 	return c, nil
 }
 
-func (s *session) serveData(c *conn) {
+// serveData reads c until it is lost and tells how long it lasted.
+func (s *session) serveData(c *conn) time.Duration {
+	began := time.Now()
 	stop := context.AfterFunc(s.ctx, func() { c.close(s.ctx.Err()) })
 	defer stop()
 	s.dataConn.Store(c)
@@ -186,6 +190,7 @@ func (s *session) serveData(c *conn) {
 	wg.Wait()
 	s.dataUp.Store(false)
 	s.dataConn.Store(nil)
+	return time.Since(began)
 }
 
 func (s *session) readData(c *conn) error {

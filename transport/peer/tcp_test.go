@@ -1,0 +1,160 @@
+package peer
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// signals is a Handler that tells what comes on channels, for tests in real time.
+type signals struct {
+	recorder
+	up, down chan string
+	frame    chan []byte
+}
+
+func (s *signals) PeerUp(id Identity) { s.up <- id.Node.String() }
+
+func (s *signals) PeerDown(node nodeID, _ bootID, refused bool) {
+	if refused {
+		s.down <- "gone " + node.String()
+		return
+	}
+	s.down <- "down " + node.String()
+}
+
+func (s *signals) PeerFrame(_ nodeID, _ bootID, _ Class, payload []byte) { s.frame <- payload }
+
+type tcpNode struct {
+	*Transport
+	signals
+	l  net.Listener
+	wg sync.WaitGroup
+}
+
+func startTCP(t *testing.T, id Identity) *tcpNode {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tn := &tcpNode{l: l}
+	tn.up, tn.down, tn.frame = make(chan string, 10), make(chan string, 10), make(chan []byte, 10)
+	tn.Transport = New(Config{Identity: func() Identity { return id }, Handler: &tn.signals, Logger: quiet})
+	tn.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			tn.wg.Go(func() { tn.Accept(c) })
+		}
+	})
+	return tn
+}
+
+func (tn *tcpNode) stop() {
+	_ = tn.l.Close()
+	_ = tn.Transport.Close()
+	tn.wg.Wait()
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came within 10 s")
+		panic("unreachable")
+	}
+}
+
+func TestOverRealTCP(t *testing.T) {
+	a, b := startTCP(t, identity(1, 1)), startTCP(t, identity(2, 1))
+	defer a.stop()
+	_ = a.SetPeer(2, b.l.Addr().String())
+	_ = b.SetPeer(1, a.l.Addr().String())
+	receive(t, a.up)
+	receive(t, b.up)
+	large := strings.Repeat("x", 3<<20)
+	for _, class := range []Class{Control, Data} {
+		if !a.Send(2, 2001, class, text(large, "y")) || !b.Send(1, 1001, class, text(large, "z")) {
+			t.Fatal("not taken")
+		}
+		if got := receive(t, b.frame); string(got) != large+"y" {
+			t.Fatalf("%v: %d bytes", class, len(got))
+		}
+		if got := receive(t, a.frame); string(got) != large+"z" {
+			t.Fatalf("%v: %d bytes", class, len(got))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if got, err := b.Call(ctx, 1, []byte("x")); err != nil || string(got) != "echo x" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if id, got, err := a.CallAddr(ctx, b.l.Addr().String(), []byte("x")); err != nil || string(got) != "echo x" || id != identity(2, 1) {
+		t.Fatalf("%q, %v", got, err)
+	}
+	began := time.Now()
+	b.stop()
+	if got := receive(t, a.down); got != "gone 2" {
+		t.Fatalf("told %q", got)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Fatalf("the loss was told after %v", took)
+	}
+}
+
+// The lower node goes: the higher one learns by a knock that it is gone.
+func TestKnockOverRealTCP(t *testing.T) {
+	a, b := startTCP(t, identity(1, 1)), startTCP(t, identity(2, 1))
+	defer b.stop()
+	_ = a.SetPeer(2, b.l.Addr().String())
+	_ = b.SetPeer(1, a.l.Addr().String())
+	receive(t, a.up)
+	receive(t, b.up)
+	a.stop()
+	if got := receive(t, b.down); got != "gone 1" {
+		t.Fatalf("told %q", got)
+	}
+}
+
+func BenchmarkSendOverRealTCP(b *testing.B) {
+	a, c := startTCP(&testing.T{}, identity(1, 1)), startTCP(&testing.T{}, identity(2, 1))
+	defer a.stop()
+	defer c.stop()
+	_ = a.SetPeer(2, c.l.Addr().String())
+	<-a.up
+	payload := text(strings.Repeat("x", 16<<10))
+	b.SetBytes(16 << 10)
+	b.ReportAllocs()
+	for b.Loop() {
+		for !a.Send(2, 2001, Data, payload) {
+			<-c.frame
+		}
+		select {
+		case <-c.frame:
+		default:
+		}
+	}
+	for {
+		if a.Peers()[0].QueuedData == 0 {
+			break
+		}
+		<-c.frame
+	}
+	go func() {
+		for range c.frame {
+		}
+	}()
+	defer close(c.frame)
+}
