@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+)
+
+// forgiving is how long a node that was lost still counts as alive where data would be moved.
+const forgiving = 30 * time.Second
+
+// aliveness remembers when each node was last connected.
+type aliveness struct {
+	mu   sync.Mutex
+	last map[record.NodeID]time.Time
+}
+
+func (a *aliveness) seen(n record.NodeID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last == nil {
+		a.last = map[record.NodeID]time.Time{}
+	}
+	a.last[n] = time.Now()
+}
+
+func (a *aliveness) since(n record.NodeID) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.last[n]
+	if !ok {
+		return time.Duration(1<<63 - 1)
+	}
+	return time.Since(at)
+}
+
+// up are the nodes that are connected now, this one included.
+func (n *Node) up() map[record.NodeID]bool {
+	up := map[record.NodeID]bool{n.ident.Get().Node: true}
+	for _, s := range n.peers.Peers() {
+		if s.Up {
+			up[s.Node] = true
+		}
+	}
+	return up
+}
+
+// autopilot is what the metadata's leader does beyond answering: it names the cluster, keeps the
+// voters of the metadata, and moves replicas step by step. more is true while there is more to do.
+func (n *Node) autopilot(p *metadata.Picture) (more bool) {
+	h := n.host.Load()
+	v := h.Partition(record.MetadataGroup).View()
+	if v.Role != partition.RoleLeader || !v.Serving {
+		return v.Leader == record.NoNode
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
+	defer cancel()
+	if p.ClusterID().IsZero() {
+		_, _ = n.propose(ctx, &metadata.InitCluster{Cluster: *n.cluster.Load(), Name: n.cfg.Cluster, Created: time.Now().UnixMilli()})
+		return true
+	}
+	up := n.up()
+	alive := map[record.NodeID]bool{}
+	for _, node := range p.NodesSorted() {
+		alive[node.ID] = up[node.ID] || n.alive.since(node.ID) < forgiving
+	}
+	more = n.keepVoters(p, h, v, up)
+	for _, cmd := range metadata.Plan(p, alive) {
+		more = true
+		if _, err := n.propose(ctx, cmd); err != nil {
+			n.log.Warn("a step of the plan was not taken", "step", cmd, "err", err)
+			break
+		}
+	}
+	return more
+}
+
+// keepVoters asks the Core to make the metadata group what it should be: 1, 3 or 5 voters, every
+// other registered node a learner.
+func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.View, up map[record.NodeID]bool) (more bool) {
+	self := n.ident.Get().Node
+	current := []record.NodeID{self}
+	for _, r := range v.Voters {
+		if r.Node() != self {
+			current = append(current, r.Node())
+		}
+	}
+	want := metadata.DesiredVoters(p, current, up, false)
+	a := &partition.Assignment{Group: record.MetadataGroup}
+	for _, id := range want {
+		a.Voters = append(a.Voters, metadata.MetadataReplica(id))
+	}
+	for _, node := range p.NodesSorted() {
+		if r := metadata.MetadataReplica(node.ID); !slices.Contains(a.Voters, r) {
+			a.Learners = append(a.Learners, r)
+		}
+	}
+	// Members that founded the cluster and have not registered yet keep their place.
+	for _, r := range slices.Concat(v.Voters, v.Learners) {
+		if !slices.Contains(a.Voters, r) && !slices.Contains(a.Learners, r) && !p.Banned(r.Node()) {
+			a.Learners = append(a.Learners, r)
+		}
+	}
+	if sameReplicas(a.Voters, v.Voters) && sameReplicas(a.Learners, v.Learners) {
+		return false
+	}
+	h.Configure(a)
+	return true
+}
+
+func sameReplicas(a, b []record.ReplicaID) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}

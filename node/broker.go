@@ -1,0 +1,332 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+	"edged/transport/wire"
+)
+
+// broker serves the data requests of every protocol.
+type broker struct{ n *Node }
+
+var _ wire.Broker = broker{}
+
+// maxFetchBytes bounds what one fetch reads, beyond the first batch that always comes whole.
+const maxFetchBytes = 1 << 20
+
+// What an acknowledgement bought, for answers.
+const (
+	boughtMajority = "fsync-majority"
+	boughtLeader   = "fsync-leader"
+	boughtRelaxed  = "relaxed"
+	boughtNothing  = "none"
+)
+
+// Hello is what a client hears first.
+func (b broker) Hello() wire.HelloInfo {
+	id := b.n.identity()
+	h := wire.HelloInfo{Node: id.Node, Version: b.n.opts.Version, Ready: b.n.notReady() == nil}
+	if !id.Cluster.IsZero() {
+		h.ClusterID = id.Cluster.String()
+	}
+	return h
+}
+
+// locate finds a partition, and this node's view of it; the view is nil if no replica is here.
+func (n *Node) locate(topic string, number int32) (metadata.Location, *partition.Partition, error) {
+	p := n.machine.Picture()
+	t := p.Topic(topic)
+	switch {
+	case n.host.Load() == nil || p.ClusterID().IsZero():
+		return metadata.Location{}, nil, record.ErrNotReady
+	case t == nil:
+		return metadata.Location{}, nil, fmt.Errorf("topic %q: %w", topic, record.ErrUnknownTopic)
+	case number < 0 || int(number) >= len(t.Partitions):
+		return metadata.Location{}, nil, fmt.Errorf("topic %q has the partitions 0 to %d, not %d: %w", topic, len(t.Partitions)-1, number, record.ErrUnknownPartition)
+	}
+	at := metadata.Location{Topic: t, Number: number, Partition: t.Partitions[number]}
+	part := n.host.Load().Lookup(at.Partition.Group)
+	if part != nil && part.View().Role == partition.RoleNone {
+		part = nil
+	}
+	return at, part, nil
+}
+
+// leaderOf is who leads a group as far as this node knows: from its own replica, else from gossip.
+func (n *Node) leaderOf(g record.GroupID, part *partition.Partition) (record.NodeID, record.Epoch) {
+	leader, epoch := record.NoNode, record.NoEpoch
+	if part != nil {
+		v := part.View()
+		leader, epoch = v.Leader, v.Epoch
+		if leader != record.NoNode {
+			return leader, epoch
+		}
+	}
+	if l, ok := n.gossip.Leader(g); ok && l.Epoch >= epoch && n.plausible(l.Leader) {
+		return l.Leader, l.Epoch
+	}
+	return leader, epoch
+}
+
+// plausible keeps a client from being sent to a node that is known to be away.
+func (n *Node) plausible(id record.NodeID) bool {
+	for _, s := range n.peers.Peers() {
+		if s.Node == id {
+			return s.Up
+		}
+	}
+	return false
+}
+
+// redirect completes a not-leader error with addresses, or makes one of what this node knows.
+func (n *Node) redirect(err error, g record.GroupID, part *partition.Partition) error {
+	var nl *record.NotLeaderError
+	if !errors.As(err, &nl) {
+		return err
+	}
+	out := *nl
+	if out.Leader == record.NoNode {
+		leader, epoch := n.leaderOf(g, part)
+		if leader != n.ident.Get().Node && epoch >= out.Epoch {
+			out.Leader, out.Epoch = leader, epoch
+		}
+	}
+	if node := n.machine.Picture().Node(out.Leader); node != nil {
+		out.Addr, out.KafkaAddr = node.NativeAddr, node.KafkaAddr
+	}
+	if out.Leader == record.NoNode {
+		return fmt.Errorf("%w (epoch %d)", record.ErrNoLeader, out.Epoch)
+	}
+	n.metrics.redirects.Add(1)
+	return &out
+}
+
+// Produce appends one batch; see wire.Broker.
+func (b broker) Produce(req wire.ProduceRequest, done func(wire.ProduceResponse)) {
+	n := b.n
+	refuse := func(err error) {
+		done(wire.ProduceResponse{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: err})
+	}
+	if f := n.failure(); f != nil {
+		refuse(fmt.Errorf("%w: %v", record.ErrStorage, f))
+		return
+	}
+	at, part, err := n.locate(req.Topic, req.Partition)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	g := at.Partition.Group
+	if part == nil {
+		refuse(n.redirect(&record.NotLeaderError{Leader: record.NoNode, Epoch: record.NoEpoch}, g, nil))
+		return
+	}
+	if len(req.Batch) > int(at.Topic.Configs.MaxMessageBytes) {
+		refuse(fmt.Errorf("a batch of %d bytes for topic %q, which takes %d (max.message.bytes): %w", len(req.Batch), req.Topic, at.Topic.Configs.MaxMessageBytes, record.ErrTooLarge))
+		return
+	}
+	bought := boughtFor(at.Topic.Configs.Durability, req.Acks)
+	var answered atomic.Bool
+	var timeout *time.Timer
+	finish := func(res wire.ProduceResponse) {
+		if answered.CompareAndSwap(false, true) {
+			done(res)
+		}
+	}
+	if req.Acks != wire.AcksNone && req.TimeoutMs > 0 {
+		timeout = time.AfterFunc(time.Duration(req.TimeoutMs)*time.Millisecond, func() {
+			finish(wire.ProduceResponse{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: record.ErrTimeout})
+		})
+	}
+	n.host.Load().Produce(&partition.ProduceRequest{
+		Group: g, Batch: req.Batch, Acks: partition.Acks(req.Acks), Epoch: req.Epoch,
+		Done: func(r partition.ProduceResult) {
+			if timeout != nil {
+				timeout.Stop()
+			}
+			res := wire.ProduceResponse{BaseOffset: r.BaseOffset, LogStart: r.LogStart, Epoch: r.Epoch, Durability: bought}
+			if r.Err != nil {
+				res.BaseOffset, res.Durability = -1, ""
+				res.Err = n.redirect(r.Err, g, part)
+			}
+			finish(res)
+		},
+	})
+}
+
+func boughtFor(d metadata.Durability, acks int16) string {
+	switch {
+	case acks == wire.AcksNone:
+		return boughtNothing
+	case d == metadata.Relaxed:
+		return boughtRelaxed
+	case acks == wire.AcksLeader:
+		return boughtLeader
+	}
+	return boughtMajority
+}
+
+// serving finds a partition that this node leads and may read, waiting a moment for a leader that
+// has not committed in its epoch yet.
+func (n *Node) serving(ctx context.Context, topic string, number int32, epoch record.Epoch) (metadata.Location, *partition.Partition, error) {
+	at, part, err := n.locate(topic, number)
+	if err != nil {
+		return at, nil, err
+	}
+	g := at.Partition.Group
+	if part == nil {
+		return at, nil, n.redirect(&record.NotLeaderError{Leader: record.NoNode, Epoch: record.NoEpoch}, g, nil)
+	}
+	for {
+		changed := part.Changed()
+		v := part.View()
+		switch {
+		case v.Role == partition.RoleDamaged:
+			return at, nil, fmt.Errorf("%w: %v", record.ErrDamaged, v.Err)
+		case v.Role != partition.RoleLeader:
+			return at, nil, n.redirect(&record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}, g, part)
+		case epoch != record.NoEpoch && epoch < v.Epoch:
+			return at, nil, fmt.Errorf("the request names epoch %d, the partition is in %d: %w", epoch, v.Epoch, record.ErrFencedEpoch)
+		case epoch != record.NoEpoch && epoch > v.Epoch:
+			return at, nil, fmt.Errorf("the request names epoch %d, this leader is in %d: %w", epoch, v.Epoch, record.ErrUnknownEpoch)
+		case v.Serving:
+			return at, part, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return at, nil, record.ErrOffsetUnavailable
+		}
+	}
+}
+
+// Fetch reads batches up to the high watermark; see wire.Broker.
+func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResponse {
+	wait := max(time.Duration(req.MaxWaitMs)*time.Millisecond, 0)
+	ctx, cancel := context.WithTimeout(ctx, wait+time.Millisecond)
+	defer cancel()
+	res := wire.FetchResponse{HighWatermark: -1, LogStart: -1, Epoch: record.NoEpoch}
+	at, part, err := b.n.serving(ctx, req.Topic, req.Partition, req.Epoch)
+	if err != nil {
+		res.Err = err
+		return res
+	}
+	for {
+		changed := part.Changed()
+		v := part.View()
+		if v.Role != partition.RoleLeader || !v.Serving {
+			res.Err = b.n.redirect(&record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}, at.Partition.Group, part)
+			return res
+		}
+		res.HighWatermark, res.LogStart, res.Epoch = part.HighWatermark(), part.LogStart(), v.Epoch
+		if req.Offset < res.LogStart || req.Offset > res.HighWatermark {
+			res.Err = fmt.Errorf("offset %d, the log has %d to %d: %w", req.Offset, res.LogStart, res.HighWatermark, record.ErrOffsetOutOfRange)
+			return res
+		}
+		expired := ctx.Err() != nil
+		if req.Offset < res.HighWatermark {
+			if res.Err = b.read(at.Partition.Group, req, &res); res.Err != nil || len(res.Batches) > 0 {
+				return res
+			}
+			// Committed by the others and not on this disk yet: it is on its way.
+			changed = nil
+		}
+		if expired {
+			return res
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		case <-b.n.ctx.Done():
+			res.Err = record.ErrShuttingDown
+			return res
+		case <-afterIf(changed == nil, 2*time.Millisecond):
+		}
+	}
+}
+
+func afterIf(on bool, d time.Duration) <-chan time.Time {
+	if !on {
+		return nil
+	}
+	return time.After(d)
+}
+
+// read takes batches from the store. It asks first for room in the connection's share of memory.
+func (b broker) read(g record.GroupID, req wire.FetchRequest, res *wire.FetchResponse) error {
+	want := int64(max(min(req.MaxBytes, maxFetchBytes), 1))
+	if req.Reserve != nil {
+		ctx, cancel := context.WithTimeout(b.n.ctx, wire.MaxTimeout)
+		defer cancel()
+		if err := req.Reserve(ctx, want); err != nil {
+			return err
+		}
+	}
+	out, _, err := b.n.store.ReadFrom(g, req.Offset, res.HighWatermark, want, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %v", record.ErrDamaged, err)
+	}
+	res.Batches = out
+	return nil
+}
+
+// Offsets answers where a partition begins or ends, or which offset a time has.
+func (b broker) Offsets(ctx context.Context, req wire.OffsetsRequest) (wire.OffsetsResponse, error) {
+	at, part, err := b.n.serving(ctx, req.Topic, req.Partition, record.NoEpoch)
+	if err != nil {
+		return wire.OffsetsResponse{}, err
+	}
+	res := wire.OffsetsResponse{
+		Offset: part.HighWatermark(), Timestamp: -1, Epoch: part.View().Epoch,
+		LogStart: part.LogStart(), HighWatermark: part.HighWatermark(),
+	}
+	switch {
+	case req.At == wire.AtStart:
+		res.Offset = res.LogStart
+	case req.At >= 0:
+		err = b.n.offsetAt(at.Partition.Group, req.At, &res)
+	case req.At != wire.AtEnd:
+		err = fmt.Errorf("position %d is neither a time nor start or end: %w", req.At, record.ErrInvalidRequest)
+	}
+	return res, err
+}
+
+// offsetAt finds the first record at or after a time. The store knows the batch, the batch the record.
+func (n *Node) offsetAt(g record.GroupID, ms int64, res *wire.OffsetsResponse) error {
+	base, _, ok, err := n.store.OffsetForTime(g, ms, res.HighWatermark)
+	if err != nil || !ok {
+		return err
+	}
+	out, _, err := n.store.ReadFrom(g, base, res.HighWatermark, 1, nil)
+	if err != nil {
+		return err
+	}
+	for batch, err := range record.SplitBatches(out) {
+		if err != nil {
+			return err
+		}
+		for r, err := range batch.Records() {
+			if err != nil {
+				return err
+			}
+			if r.Timestamp >= ms && r.Offset >= res.LogStart {
+				res.Offset, res.Timestamp = r.Offset, r.Timestamp
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// ProducerID gives an identity that no producer had before.
+func (b broker) ProducerID(ctx context.Context) (int64, int16, error) {
+	id, err := b.n.producerID(ctx)
+	return id, 0, err
+}

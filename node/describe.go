@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+	"edged/transport/wire"
+)
+
+// notReady says why this node cannot serve the cluster's metadata yet, nil if it can.
+func (n *Node) notReady() error {
+	if n.stopping.Load() {
+		return record.ErrShuttingDown
+	}
+	if n.host.Load() == nil || n.machine.Picture().ClusterID().IsZero() {
+		if text := n.bootstrap.status(); text != "" {
+			return fmt.Errorf("%w (%s)", record.ErrNotReady, text)
+		}
+		return record.ErrNotReady
+	}
+	return nil
+}
+
+// Metadata describes the cluster as this node knows it.
+func (b broker) Metadata(_ context.Context, topics []string) (wire.Metadata, error) {
+	n := b.n
+	if err := n.notReady(); err != nil {
+		return wire.Metadata{}, err
+	}
+	p := n.machine.Picture()
+	m := wire.Metadata{Cluster: p.Name(), ClusterID: p.ClusterID().String(), MetadataLeader: n.metadataLeader()}
+	all := make(map[string]wire.Topic, len(p.Topics()))
+	if topics == nil {
+		for _, t := range p.Topics() {
+			m.Topics = append(m.Topics, n.describeTopic(t))
+		}
+	} else {
+		for _, name := range topics {
+			if _, twice := all[name]; twice {
+				continue
+			}
+			t := wire.Topic{Name: name, Err: fmt.Errorf("topic %q: %w", name, record.ErrUnknownTopic)}
+			if found := p.Topic(name); found != nil {
+				t = n.describeTopic(found)
+			}
+			all[name] = t
+			m.Topics = append(m.Topics, t)
+		}
+	}
+	m.Nodes = n.describeNodes(p)
+	return m, nil
+}
+
+func (n *Node) metadataLeader() record.NodeID {
+	if h := n.host.Load(); h != nil {
+		return h.Partition(record.MetadataGroup).View().Leader
+	}
+	return record.NoNode
+}
+
+func (n *Node) describeTopic(t *metadata.Topic) wire.Topic {
+	out := wire.Topic{Name: t.Name, ID: t.ID.String(), Configs: t.Configs.Map(), Partitions: make([]wire.Partition, len(t.Partitions))}
+	for i, part := range t.Partitions {
+		out.Replication = max(out.Replication, int16(len(part.Replicas)))
+		out.Partitions[i] = n.describePartition(int32(i), part)
+	}
+	return out
+}
+
+func (n *Node) describePartition(number int32, mp *metadata.Partition) wire.Partition {
+	part := n.host.Load().Lookup(mp.Group)
+	if part != nil && part.View().Role == partition.RoleNone {
+		part = nil
+	}
+	w := wire.Partition{Partition: number, Leader: record.NoNode, LogStart: -1, HighWatermark: -1, Replicas: nodesOf(mp.Replicas), Voters: nodesOf(mp.Replicas)}
+	w.Leader, w.Epoch = n.leaderOf(mp.Group, part)
+	if part != nil {
+		if v := part.View(); len(v.Voters) > 0 {
+			w.Voters = nodesOf(v.Voters)
+		}
+		w.LogStart, w.HighWatermark = part.LogStart(), part.HighWatermark()
+	}
+	if node := n.machine.Picture().Node(w.Leader); node != nil {
+		w.LeaderAddr = node.NativeAddr
+	}
+	return w
+}
+
+func nodesOf(rs []record.ReplicaID) []record.NodeID {
+	out := make([]record.NodeID, len(rs))
+	for i, r := range rs {
+		out[i] = r.Node()
+	}
+	return out
+}
+
+func (n *Node) describeNodes(p *metadata.Picture) []wire.Node {
+	up := n.up()
+	leaders := map[record.NodeID]int32{}
+	for _, t := range p.Topics() {
+		for _, part := range t.Partitions {
+			leader, _ := n.leaderOf(part.Group, n.host.Load().Lookup(part.Group))
+			leaders[leader]++
+		}
+	}
+	loads := p.Loads()
+	out := make([]wire.Node, 0, len(p.NodesSorted()))
+	for _, node := range p.NodesSorted() {
+		out = append(out, wire.Node{
+			ID: node.ID, Name: node.Name, Native: node.NativeAddr, Kafka: node.KafkaAddr, HTTP: node.HTTPAddr, Version: node.Version,
+			Alive: up[node.ID], Leaders: leaders[node.ID], Replicas: int32(loads[node.ID].Replicas),
+		})
+	}
+	return out
+}
+
+// Status is the cluster in one line.
+func (b broker) Status(context.Context) (wire.Status, error) {
+	n := b.n
+	if err := n.notReady(); err != nil {
+		return wire.Status{}, err
+	}
+	p := n.machine.Picture()
+	up := n.up()
+	s := wire.Status{
+		Cluster: p.Name(), ClusterID: p.ClusterID().String(), Nodes: int32(len(p.NodesSorted())), Topics: int32(len(p.Topics())),
+		Partitions: int32(p.PartitionCount()), MetadataLeader: n.metadataLeader(),
+	}
+	for _, node := range p.NodesSorted() {
+		if up[node.ID] {
+			s.NodesAlive++
+		}
+	}
+	for _, t := range p.Topics() {
+		for i, part := range t.Partitions {
+			d := n.describePartition(int32(i), part)
+			if d.Leader == record.NoNode {
+				s.Leaderless++
+			}
+			live := 0
+			for _, v := range d.Voters {
+				if up[v] && slices.Contains(d.Replicas, v) {
+					live++
+				}
+			}
+			if live < len(part.Replicas) || live < wantedReplicas(t, p) {
+				s.UnderReplicated++
+			}
+		}
+	}
+	return s, nil
+}
+
+// wantedReplicas is how many replicas the topic's setting asks for now.
+func wantedReplicas(t *metadata.Topic, p *metadata.Picture) int {
+	if t.Configs.Replication == metadata.AutoReplication {
+		return metadata.AutoReplicas(len(p.NodesSorted()))
+	}
+	return int(t.Configs.Replication)
+}
+
+// DescribeNode shows the insides of this node or of another that is connected.
+func (b broker) DescribeNode(ctx context.Context, id record.NodeID) (wire.NodeDescription, error) {
+	n := b.n
+	if id == record.NoNode || id == n.ident.Get().Node {
+		return n.describeSelf(), nil
+	}
+	if n.machine.Picture().Node(id) == nil {
+		return wire.NodeDescription{}, fmt.Errorf("node %d: %w", id, record.ErrUnknownNode)
+	}
+	return n.describeNode(ctx, id)
+}
+
+func (n *Node) describeSelf() wire.NodeDescription {
+	p := n.machine.Picture()
+	id := n.ident.Get()
+	d := wire.NodeDescription{
+		Instance: id.Instance.String(), State: n.bootstrap.status(), Zone: n.cfg.Zone, BootCounter: id.BootCounter,
+		UptimeMs: time.Since(n.started).Milliseconds(), DataBytes: n.store.Metrics().DiskBytes, DiskFree: -1, Problems: n.problems.all(),
+	}
+	info := n.info()
+	d.Node = wire.Node{ID: info.ID, Name: info.Name, Native: info.NativeAddr, HTTP: info.HTTPAddr, Version: info.Version, Alive: true}
+	if free, _, err := n.store.FreeSpace(); err == nil {
+		d.DiskFree = free
+	}
+	if f := n.failure(); f != nil {
+		d.Problems = append(d.Problems, "storage failed: "+f.Error())
+	}
+	for _, s := range n.peers.Peers() {
+		ps := wire.PeerStatus{ID: s.Node, Addr: s.Addr, Up: s.Up}
+		if !s.Up {
+			ps.Problem = s.LastError
+		}
+		d.Peers = append(d.Peers, ps)
+	}
+	h := n.host.Load()
+	if h == nil {
+		return d
+	}
+	for _, held := range p.ReplicasOn(id.Node) {
+		part := h.Lookup(held.Partition.Group)
+		if part == nil {
+			continue
+		}
+		v := part.View()
+		np := wire.NodePartition{
+			Topic: held.Topic.Name, Partition: held.Number, Role: v.Role.String(), Leader: v.Leader, Epoch: v.Epoch,
+			LogStart: part.LogStart(), HighWatermark: part.HighWatermark(),
+		}
+		switch {
+		case v.Role == partition.RoleLeader:
+			d.Leaders++
+		case v.Role == partition.RoleDamaged:
+			d.Problems = append(d.Problems, fmt.Sprintf("%s/%d is damaged and out of service: %v", held.Topic.Name, held.Number, v.Err))
+		case slices.Contains(v.Learners, held.Replica):
+			np.Role = "learner"
+		}
+		d.Replicas++
+		d.Partitions = append(d.Partitions, np)
+	}
+	return d
+}

@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"edged/partition"
+	"edged/record"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// stuckAfter is how long the Core may take for one turn before the node says that it is not alive.
+const stuckAfter = 10 * time.Second
+
+// serveHTTP serves health, metrics and profiles until the node stops.
+func (n *Node) serveHTTP() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", n.livez)
+	mux.HandleFunc("GET /readyz", n.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	s := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	stop := context.AfterFunc(n.ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(n.http); err != nil && !errors.Is(err, http.ErrServerClosed) && n.ctx.Err() == nil {
+		n.log.Error("http", "err", err)
+	}
+}
+
+// livez says whether the process works at all: its Core takes turns.
+func (n *Node) livez(w http.ResponseWriter, r *http.Request) {
+	if h := n.host.Load(); h != nil {
+		done := make(chan struct{})
+		go func() { h.Inspect(func(*partition.Core) {}); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(stuckAfter):
+			http.Error(w, fmt.Sprintf("the core took no turn for %v", stuckAfter), http.StatusServiceUnavailable)
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// readyz says whether clients should come here: in a cluster, registered, storage fine.
+func (n *Node) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := n.unready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (n *Node) unready() error {
+	if f := n.failure(); f != nil {
+		return fmt.Errorf("storage failed: %w", f)
+	}
+	if err := n.notReady(); err != nil {
+		return err
+	}
+	if n.machine.Picture().Node(n.ident.Get().Node) == nil {
+		return fmt.Errorf("%w: not registered with the cluster yet", record.ErrNotReady)
+	}
+	return nil
+}
+
+// metrics is every figure that the node exports, in one table.
+type metrics struct {
+	registry      *prometheus.Registry
+	redirects     prometheus.Counter
+	leaderChanges prometheus.Counter
+}
+
+func newMetrics(n *Node) *metrics {
+	m := &metrics{
+		registry:      prometheus.NewRegistry(),
+		redirects:     prometheus.NewCounter(prometheus.CounterOpts{Name: "edged_redirects_total", Help: "Requests that were sent on to the leader."}),
+		leaderChanges: prometheus.NewCounter(prometheus.CounterOpts{Name: "edged_leader_changes_total", Help: "Changes of leader or epoch in groups with a replica here."}),
+	}
+	m.registry.MustRegister(m.redirects, m.leaderChanges)
+	gauge := func(name, help string, f func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
+	}
+	counter := func(name, help string, f func() float64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, f))
+	}
+	core := func(pick func(partition.Status) float64) func() float64 {
+		return func() (v float64) {
+			if h := n.host.Load(); h != nil {
+				h.Inspect(func(c *partition.Core) { v = pick(c.Status()) })
+			}
+			return v
+		}
+	}
+	gauge("edged_ready", "1 if clients should come here.", func() float64 {
+		if n.unready() == nil {
+			return 1
+		}
+		return 0
+	})
+	gauge("edged_replicas", "Groups with a replica here.", core(func(s partition.Status) float64 { return float64(s.Groups) }))
+	gauge("edged_leaders", "Groups led here.", core(func(s partition.Status) float64 { return float64(s.Led) }))
+	gauge("edged_leaderless", "Groups here that have no leader.", core(func(s partition.Status) float64 { return float64(s.Leaderless) }))
+	gauge("edged_awake", "Groups here that are ticked.", core(func(s partition.Status) float64 { return float64(s.Awake) }))
+	gauge("edged_entry_cache_bytes", "Log entries kept in memory.", core(func(s partition.Status) float64 { return float64(s.CacheBytes) }))
+	gauge("edged_peers_up", "Nodes that are connected.", func() float64 { return float64(len(n.up()) - 1) })
+	counter("edged_produced_batches_total", "Batches taken.", core(func(s partition.Status) float64 { return float64(s.Stats.Produced) }))
+	counter("edged_campaigns_total", "Elections stood for.", core(func(s partition.Status) float64 { return float64(s.Stats.Campaigns) }))
+	counter("edged_produces_held_total", "Produces kept during an election.", core(func(s partition.Status) float64 { return float64(s.Stats.Held) }))
+	counter("edged_damaged_replicas_total", "Replicas taken out of service.", core(func(s partition.Status) float64 { return float64(s.Stats.Damaged) }))
+	counter("edged_dropped_frames_total", "Frames of peers that were for another life, damaged, or had no room.", core(func(s partition.Status) float64 { return float64(s.Stats.DroppedFrames) }))
+	counter("edged_storage_syncs_total", "Commits with an fsync.", func() float64 { return float64(n.store.Metrics().Syncs) })
+	gauge("edged_storage_disk_bytes", "Tables and write-ahead logs.", func() float64 { return float64(n.store.Metrics().DiskBytes) })
+	counter("edged_storage_payload_bytes_total", "Bytes of log entries taken.", func() float64 { return float64(n.store.Metrics().PayloadBytes) })
+	counter("edged_connections_total", "Connections accepted on the native port.", func() float64 { return float64(n.server.Stats().Accepted) })
+	counter("edged_bad_frames_total", "Connections that broke the native protocol.", func() float64 {
+		var sum int64
+		for _, v := range n.wire.Metrics().BadFrames {
+			sum += v
+		}
+		return float64(sum)
+	})
+	return m
+}

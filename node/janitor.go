@@ -1,0 +1,87 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+)
+
+// janitorEvery is how often retention is looked at. It reads memory only unless something has
+// to go, so an idle node writes nothing.
+const janitorEvery = 5 * time.Second
+
+// epochStart is the earliest time that a clock of a running edged can show: 2025. Before that it
+// was never set, and nothing is old.
+var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// runJanitor applies retention in the partitions that this node leads, and gives space back.
+func (n *Node) runJanitor() {
+	ticker := time.NewTicker(janitorEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-n.ctx.Done():
+			return
+		}
+		if n.host.Load() == nil || n.failure() != nil {
+			continue
+		}
+		n.applyRetention(time.Now())
+		if freed, err := n.store.Reclaim(); err != nil {
+			n.log.Warn("space could not be given back; it is tried again", "err", err)
+		} else if freed > 0 {
+			n.log.Info("space given back", "bytes", freed)
+		}
+	}
+}
+
+// applyRetention asks the Core to move the beginning of partitions whose oldest records are past
+// their topic's limits. The leader decides, by an entry in the log, so that all replicas agree.
+func (n *Node) applyRetention(now time.Time) {
+	h := n.host.Load()
+	for _, t := range n.machine.Picture().Topics() {
+		c := t.Configs
+		before := int64(0)
+		if c.RetentionMs != metadata.Unlimited && now.After(epochStart) {
+			before = max(now.UnixMilli()-c.RetentionMs, 0)
+		}
+		if before == 0 && c.RetentionBytes == metadata.Unlimited {
+			continue
+		}
+		for _, p := range t.Partitions {
+			part := h.Lookup(p.Group)
+			if part == nil {
+				continue
+			}
+			if v := part.View(); v.Role != partition.RoleLeader || !v.Serving || part.HighWatermark() == part.LogStart() {
+				continue
+			}
+			if keep, ok := n.store.RetentionPoint(p.Group, before, c.RetentionBytes, part.HighWatermark()); ok {
+				n.moveLogStart(t.Name, p.Group, keep, c.RetentionBytes)
+			}
+		}
+	}
+}
+
+// moveLogStart proposes a new beginning. Live followers that are behind are waited for, unless the
+// partition has grown to twice its limit.
+func (n *Node) moveLogStart(topic string, g record.GroupID, keep record.Offset, limit int64) {
+	base, err := n.store.BaseAt(g, keep)
+	if err != nil {
+		n.log.Warn("retention", "topic", topic, "group", g, "err", err)
+		return
+	}
+	n.host.Load().MoveLogStart(&partition.LogStartRequest{
+		Group: g, Index: base.Index + 1, Base: base.NextOffset, Offset: keep,
+		Force: limit > 0 && n.store.Size(g) > 2*limit,
+		Done: func(err error) {
+			if err != nil && !errors.Is(err, record.ErrBusy) && !record.Retriable(err) {
+				n.log.Warn("retention", "topic", topic, "group", g, "err", err)
+			}
+		},
+	})
+}

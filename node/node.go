@@ -1,0 +1,413 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edged/gossip"
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+	"edged/storage"
+	"edged/transport"
+	"edged/transport/peer"
+	"edged/transport/wire"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/memberlist"
+)
+
+// Options is what the process around a node gives it. Zero fields take the real thing.
+type Options struct {
+	// Logger takes everything the node has to say; nil drops it.
+	Logger *slog.Logger
+	// Version of the program, for other nodes and for people; at most 32 bytes.
+	Version string
+	// Status, if set, is told in one line what the node is doing, once per change and for
+	// each step of progress while it starts and stops. It must not block.
+	Status func(line string)
+
+	// The rest lets a simulator stand in for the machine.
+	FS     vfs.FS
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	Gossip memberlist.Transport
+	Rand   *rand.Rand
+	Timing partition.Timing
+	Limits partition.Limits
+}
+
+// shutdownPatience bounds each step of a graceful stop.
+const shutdownPatience = 3 * time.Second
+
+// Node is one running node.
+type Node struct {
+	cfg       Config
+	opts      Options
+	log       *slog.Logger
+	advertise string
+	boot      record.BootID
+	started   time.Time
+
+	ident   *storage.IdentityFile
+	store   *storage.Store
+	machine *machine
+	native  net.Listener
+	http    net.Listener
+	server  *transport.Server
+	wire    *wire.Server
+	peers   *peer.Transport
+	gossip  *gossip.Gossip
+	history history
+	metrics *metrics
+
+	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
+	cluster   atomic.Pointer[record.ClusterID]
+	bootstrap bootstrap
+	producers producerIDs
+	alive     aliveness
+	failed    atomic.Pointer[error]
+	stopping  atomic.Bool
+	problems  problems
+
+	ctx    context.Context // ends when Run begins to stop
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	events chan struct{} // something that reconcile looks at has changed
+	led    leaderNews
+	done   configured
+	addrs  addresses
+}
+
+// Addrs are the addresses a node listens at.
+type Addrs struct {
+	NodeID record.NodeID `json:"node_id"`
+	Native string        `json:"native"`
+	Gossip string        `json:"gossip"`
+	Kafka  string        `json:"kafka"`
+	HTTP   string        `json:"http"`
+	PID    int           `json:"pid"`
+}
+
+// New opens everything that can fail: the data directory, then the listeners, then gossip. It serves
+// nothing yet. After an error everything is closed again.
+func New(cfg Config, opts Options) (_ *Node, err error) {
+	n := &Node{cfg: cfg, opts: opts, boot: record.NewBootID(), started: time.Now(), events: make(chan struct{}, 1)}
+	n.defaults()
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.machine = newMachine()
+	n.done.bell = make(chan struct{}, 1)
+	n.producers.lock = make(chan struct{}, 1)
+	defer func() {
+		if err != nil {
+			n.closeOpened()
+		}
+	}()
+	if n.advertise, _, err = cfg.AdvertiseHost(); err != nil {
+		return nil, err
+	}
+	if err := n.openData(); err != nil {
+		return nil, err
+	}
+	if err := n.openListeners(); err != nil {
+		return nil, err
+	}
+	if err := n.openGossip(); err != nil {
+		return nil, err
+	}
+	if opts.FS == nil {
+		if err := n.writeAddresses(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) defaults() {
+	n.log = n.opts.Logger
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	if n.opts.Status == nil {
+		n.opts.Status = func(string) {}
+	}
+	if n.opts.Listen == nil {
+		n.opts.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if n.opts.Rand == nil {
+		n.opts.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+}
+
+func (n *Node) fs() vfs.FS {
+	if n.opts.FS != nil {
+		return n.opts.FS
+	}
+	return vfs.Default
+}
+
+func (n *Node) openData() (err error) {
+	n.opts.Status("opening " + n.cfg.DataDir)
+	if n.ident, err = storage.OpenIdentity(n.cfg.DataDir, n.fs()); err != nil {
+		return err
+	}
+	n.store, err = storage.Open(n.cfg.DataDir, n.fs(), storage.Options{
+		Logger: n.log,
+		OnEvent: func(e storage.Event) {
+			n.log.Warn("storage: "+e.Text, "err", e.Err)
+			if e.Kind == storage.EventFatal {
+				n.fail(e.Err)
+			}
+		},
+	})
+	return err
+}
+
+func (n *Node) openListeners() (err error) {
+	if n.native, err = n.listen("native-addr", n.cfg.NativeAddr); err != nil {
+		return err
+	}
+	if n.http, err = n.listen("http-addr", n.cfg.HTTPAddr); err != nil {
+		return err
+	}
+	n.peers = peer.New(peer.Config{Identity: n.identity, Handler: peerHandler{n}, Admit: n.admit, Dial: n.opts.Dial, Logger: n.log})
+	n.wire = wire.NewServer(wire.Config{Broker: broker{n}, Logger: n.log})
+	n.server = transport.New(transport.Config{Logger: n.log, Route: func(first [4]byte) transport.Handler {
+		if string(first[:]) == peer.Magic {
+			return n.peers.Accept
+		}
+		return n.wire.Handle
+	}})
+	n.metrics = newMetrics(n)
+	return nil
+}
+
+func (n *Node) listen(setting, addr string) (net.Listener, error) {
+	ln, err := n.opts.Listen(addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen at %s (%s): %w; choose another with --%s, port 0 takes a free one", addr, setting, err, setting)
+	}
+	return ln, nil
+}
+
+func (n *Node) openGossip() (err error) {
+	key, err := n.cfg.ClusterSecret()
+	if err != nil {
+		return err
+	}
+	n.gossip, err = gossip.Start(gossip.Config{
+		Meta: n.gossipMeta(), ClusterName: n.cfg.Cluster, Key: key, BindAddr: n.cfg.GossipAddr, AdvertiseHost: n.advertise,
+		Join: n.cfg.Join, Transport: n.opts.Gossip, Logger: n.log,
+		Saved: n.savedMembers, Save: n.saveMembers,
+	})
+	if err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return nil
+}
+
+// Addrs are the addresses that the node listens at, with the real ports.
+func (n *Node) Addrs() Addrs {
+	return Addrs{
+		NodeID: n.ident.Get().Node, Native: n.reachable(n.native.Addr()), Gossip: n.gossip.Addr(),
+		HTTP: n.http.Addr().String(), PID: os.Getpid(),
+	}
+}
+
+// reachable is a listener's address as others dial it.
+func (n *Node) reachable(a net.Addr) string {
+	_, port, _ := net.SplitHostPort(a.String())
+	return net.JoinHostPort(n.advertise, port)
+}
+
+// writeAddresses tells scripts the real ports; it is written new and renamed, so that nobody reads half.
+func (n *Node) writeAddresses() error {
+	b, err := json.Marshal(n.Addrs())
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(n.cfg.DataDir, "addresses.json")
+	if err := os.WriteFile(path+".new", append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// identity is what peers are told. The cluster is set once, by bootstrap.
+func (n *Node) identity() peer.Identity {
+	id := n.ident.Get()
+	p := peer.Identity{ClusterName: n.cfg.Cluster, Node: id.Node, Instance: id.Instance, Boot: n.boot, BootCounter: id.BootCounter}
+	if c := n.cluster.Load(); c != nil {
+		p.Cluster = *c
+	}
+	return p
+}
+
+// admit has the registry's word about a peer: removed nodes stay out, and an older life of a
+// node that the registry knows of is a clone or a restored backup.
+func (n *Node) admit(id peer.Identity) error {
+	p := n.machine.Picture()
+	if p.Banned(id.Node) {
+		return metadata.ErrNodeBanned
+	}
+	if known := p.Node(id.Node); known != nil {
+		if known.Instance != id.Instance {
+			return metadata.ErrNodeIDTaken
+		}
+		if id.BootCounter < known.BootCounter {
+			return metadata.ErrNodeStale
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx ends, then hands leadership over and closes. It returns nil after a
+// graceful stop and the cause if the node could not go on.
+func (n *Node) Run(ctx context.Context) error {
+	n.wg.Go(func() { _ = n.server.Serve(n.native) })
+	n.wg.Go(func() { n.serveHTTP() })
+	n.wg.Go(func() { n.runBootstrap() })
+	n.wg.Go(func() { n.runReconcile() })
+	n.wg.Go(func() { n.runReports() })
+	n.wg.Go(func() { n.runJanitor() })
+	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "http", n.http.Addr())
+	select {
+	case <-ctx.Done():
+	case <-n.ctx.Done(): // a fault that the node cannot live with
+	}
+	return n.stop()
+}
+
+// stop is the start list backwards: hand over, stop accepting, leave, close.
+func (n *Node) stop() error {
+	n.opts.Status("handing leadership over")
+	n.stopping.Store(true)
+	if h := n.host.Load(); h != nil && n.failure() == nil {
+		n.handOver(h)
+	}
+	n.opts.Status("stopping")
+	n.cancel()
+	_ = n.http.Close()
+	_ = n.server.Close()
+	_ = n.wire.Close()
+	n.gossip.Leave(time.Second)
+	n.gossip.Close()
+	_ = n.peers.Close()
+	n.wg.Wait()
+	if h := n.host.Load(); h != nil {
+		h.CheckpointAll()
+		_ = h.Close()
+	}
+	err := n.store.Close()
+	if n.failure() == nil && err == nil {
+		err = n.ident.Update(func(id *storage.Identity) { id.State = stateClean })
+	}
+	if f := n.failure(); f != nil {
+		return f
+	}
+	return err
+}
+
+// handOver gives leadership away and waits, bounded, until it is gone.
+func (n *Node) handOver(h *partition.Host) {
+	h.Resign()
+	deadline := time.NewTimer(shutdownPatience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		movable := 0
+		h.Inspect(func(c *partition.Core) { movable = c.Transferring() })
+		if movable == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			n.log.Warn("stopping although not all leadership was handed over", "groups", movable)
+			return
+		}
+	}
+}
+
+// closeOpened is for a New that failed half-way.
+func (n *Node) closeOpened() {
+	n.cancel()
+	if n.gossip != nil {
+		n.gossip.Close()
+	}
+	if n.peers != nil {
+		_ = n.peers.Close()
+	}
+	for _, ln := range []net.Listener{n.native, n.http} {
+		if ln != nil {
+			_ = ln.Close()
+		}
+	}
+	if n.store != nil {
+		_ = n.store.Close()
+	}
+}
+
+// fail notes why the node cannot go on as a member; health turns red at once. Reads go on.
+func (n *Node) fail(err error) {
+	if err == nil {
+		err = errors.New("unknown fault")
+	}
+	if n.failed.CompareAndSwap(nil, &err) {
+		n.log.Error("this node cannot write any more: it serves reads only; others take over", "err", err)
+		n.opts.Status("failed: " + err.Error())
+	}
+}
+
+func (n *Node) failure() error {
+	if p := n.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// wake makes reconcile look again.
+func (n *Node) wake() {
+	select {
+	case n.events <- struct{}{}:
+	default:
+	}
+}
+
+// info is what the registry should say of this node.
+func (n *Node) info() metadata.NodeInfo {
+	id := n.ident.Get()
+	_, port, _ := net.SplitHostPort(n.http.Addr().String())
+	return metadata.NodeInfo{
+		ID: id.Node, Instance: id.Instance, Name: n.cfg.NodeName, Host: n.advertise, NativeAddr: n.reachable(n.native.Addr()),
+		HTTPAddr: net.JoinHostPort(n.advertise, port), Version: n.opts.Version, BootCounter: id.BootCounter, Boot: n.boot, Zone: n.cfg.Zone,
+	}
+}
+
+func portOf(a net.Addr) uint16 {
+	_, p, _ := net.SplitHostPort(a.String())
+	v, _ := strconv.ParseUint(p, 10, 16)
+	return uint16(v)
+}
+
+func (n *Node) gossipMeta() gossip.Meta {
+	id := n.identity()
+	m := gossip.Meta{
+		Node: id.Node, Instance: id.Instance, BootCounter: id.BootCounter, Boot: id.Boot, Cluster: id.Cluster, Name: n.cfg.NodeName,
+		NativePort: portOf(n.native.Addr()), HTTPPort: portOf(n.http.Addr()), Expect: uint8(n.cfg.BootstrapExpect), Version: n.opts.Version,
+	}
+	m.State = n.bootstrap.gossipState()
+	return m
+}

@@ -1,0 +1,271 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"edged/gossip"
+	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+)
+
+// reconcileEvery is how often reconcile looks although nobody rang: for what only time brings,
+// such as a node that has been away long. Twice a minute costs an idle node nothing.
+const reconcileEvery = 30 * time.Second
+
+// hurry is the pause between looks while something is under way.
+const hurry = 200 * time.Millisecond
+
+// reconciler makes this node what the metadata says. It remembers what it has already told the Core.
+type reconciler struct {
+	n     *Node
+	told  map[record.GroupID]told
+	dying map[metadata.Tombstone]bool // being removed
+}
+
+// told is compared by identity: a partition or topic that changed is another value.
+type told struct {
+	partition *metadata.Partition
+	topic     *metadata.Topic
+}
+
+func (n *Node) runReconcile() {
+	r := &reconciler{n: n, told: map[record.GroupID]told{}, dying: map[metadata.Tombstone]bool{}}
+	timer := time.NewTimer(reconcileEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-n.events:
+		case <-n.gossip.Events():
+		case <-timer.C:
+		case <-n.ctx.Done():
+			return
+		}
+		pause := reconcileEvery
+		if n.host.Load() != nil && !n.stopping.Load() {
+			if r.look() {
+				pause = hurry
+			}
+		}
+		timer.Reset(pause)
+	}
+}
+
+// look does what is to be done now; more is true if it should look again soon.
+func (r *reconciler) look() (more bool) {
+	n := r.n
+	p := n.machine.Picture()
+	r.connect(p)
+	if news := n.led.take(); len(news) > 0 {
+		n.gossip.PublishLeaders(news)
+	}
+	more = r.register(p)
+	r.partitions(p)
+	r.bury(p)
+	return n.autopilot(p) || more
+}
+
+// connect keeps a connection with every node of the cluster, at the address that was heard of last.
+func (r *reconciler) connect(p *metadata.Picture) {
+	n := r.n
+	self := n.ident.Get().Node
+	heard := map[record.NodeID]gossip.Member{}
+	for _, m := range n.gossip.Members() {
+		heard[m.Node] = m
+	}
+	mine := n.identity().Cluster
+	addrs := map[record.NodeID]string{}
+	for _, node := range p.NodesSorted() {
+		addrs[node.ID] = node.NativeAddr
+		if m, ok := heard[node.ID]; ok && m.BootCounter >= node.BootCounter {
+			addrs[node.ID] = nativeAddr(m)
+		}
+	}
+	for id, m := range heard { // also who is in the cluster and not in our copy of the registry yet
+		if _, known := addrs[id]; !known && m.Cluster == mine && !p.Banned(id) {
+			addrs[id] = nativeAddr(m)
+		}
+	}
+	for _, s := range n.peers.Peers() {
+		if _, ok := addrs[s.Node]; !ok && s.Addr != "" {
+			n.peers.RemovePeer(s.Node)
+		}
+	}
+	for id, addr := range addrs {
+		if id != self && n.addrs.changed(id, addr, heard[id].Boot) {
+			if err := n.peers.SetPeer(id, addr); err != nil {
+				n.problems.add(err.Error())
+			}
+		}
+	}
+}
+
+// register keeps this node's record in the registry up to date.
+func (r *reconciler) register(p *metadata.Picture) (more bool) {
+	n := r.n
+	info := n.info()
+	if known := p.Node(info.ID); known != nil && known.NodeInfo == info || p.Banned(info.ID) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
+	defer cancel()
+	if _, err := n.propose(ctx, &metadata.RegisterNode{NodeInfo: info}); err != nil && !mayRetry(err) && ctx.Err() == nil {
+		n.log.Error("this node is not let in", "err", err)
+		n.checkClone(err)
+	}
+	return true
+}
+
+// partitions tells the Core what this node is to hold.
+func (r *reconciler) partitions(p *metadata.Picture) {
+	h := r.n.host.Load()
+	for _, held := range p.ReplicasOn(r.n.ident.Get().Node) {
+		now := told{held.Partition, held.Topic}
+		if r.told[held.Partition.Group] == now {
+			continue
+		}
+		r.told[held.Partition.Group] = now
+		h.Configure(&partition.Assignment{
+			Group: held.Partition.Group, Class: held.Topic.Class,
+			Voters: held.Partition.Replicas, Initial: held.Partition.Initial,
+			Relaxed:  held.Topic.Configs.Durability == metadata.Relaxed,
+			MaxBatch: held.Topic.Configs.MaxMessageBytes,
+		})
+	}
+}
+
+// bury removes what the metadata names for removal, and only that (law 7).
+func (r *reconciler) bury(p *metadata.Picture) {
+	n, h := r.n, r.n.host.Load()
+	self := n.ident.Get().Node
+	for _, t := range p.Tombstones(self) {
+		if r.dying[t] || len(r.dying) >= metadata.MaxChanged {
+			continue
+		}
+		r.dying[t] = true
+		delete(r.told, t.Group)
+		h.Remove(t.Group, t.Replica, func(err error) {
+			if err != nil {
+				n.log.Error("a replica could not be removed", "group", t.Group, "err", err)
+				return
+			}
+			n.done.add(&metadata.TombstoneDone{Node: self, Done: []metadata.Tombstone{t}})
+		})
+	}
+	for t := range r.dying {
+		if !slices.Contains(p.Tombstones(self), t) {
+			delete(r.dying, t)
+		}
+	}
+}
+
+// addresses remembers what the peer transport was told, so that it is told again only when
+// something changed: each telling ends its pause between dials.
+type addresses struct {
+	mu sync.Mutex
+	m  map[record.NodeID]address
+}
+
+type address struct {
+	addr string
+	boot record.BootID
+}
+
+func (a *addresses) changed(id record.NodeID, addr string, boot record.BootID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.m == nil {
+		a.m = map[record.NodeID]address{}
+	}
+	now := address{addr, boot}
+	if a.m[id] == now {
+		return false
+	}
+	a.m[id] = now
+	return true
+}
+
+// configured gathers reports for the metadata, which runReports proposes. Its bound is one entry
+// per group: a newer report replaces the older one.
+type configured struct {
+	mu    sync.Mutex
+	queue []metadata.Command
+	byKey map[record.GroupID]int // place of a group's ReplicasChanged in queue
+	bell  chan struct{}
+}
+
+func (c *configured) add(cmd metadata.Command) {
+	c.mu.Lock()
+	if c.byKey == nil {
+		c.byKey = map[record.GroupID]int{}
+	}
+	if rc, ok := cmd.(*metadata.ReplicasChanged); ok {
+		if i, ok := c.byKey[rc.Group]; ok {
+			c.queue[i] = cmd
+			c.mu.Unlock()
+			return
+		}
+		c.byKey[rc.Group] = len(c.queue)
+	}
+	if td, ok := cmd.(*metadata.TombstoneDone); ok && len(c.queue) > 0 {
+		if last, ok := c.queue[len(c.queue)-1].(*metadata.TombstoneDone); ok && len(last.Done) < metadata.MaxChanged {
+			last.Done = append(last.Done, td.Done...)
+			c.mu.Unlock()
+			return
+		}
+	}
+	c.queue = append(c.queue, cmd)
+	c.mu.Unlock()
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}
+
+func (c *configured) take() []metadata.Command {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queue
+	c.queue, c.byKey = nil, nil
+	return q
+}
+
+// onConfigured hears from the Core that a group led here is as it was asked to be.
+func (n *Node) onConfigured(g record.GroupID, voters, learners []record.ReplicaID) {
+	if g == record.MetadataGroup {
+		n.wake()
+		return
+	}
+	at, ok := n.machine.Picture().Group(g)
+	if !ok || len(at.Partition.Adding) == 0 && len(at.Partition.Removing) == 0 {
+		return
+	}
+	cmd := &metadata.ReplicasChanged{Group: g, Added: voters}
+	for _, r := range at.Partition.Removing {
+		if !slices.Contains(voters, r) && !slices.Contains(learners, r) {
+			cmd.Removed = append(cmd.Removed, r)
+		}
+	}
+	n.done.add(cmd)
+}
+
+// runReports proposes what the Core has reached.
+func (n *Node) runReports() {
+	for {
+		select {
+		case <-n.done.bell:
+		case <-n.ctx.Done():
+			return
+		}
+		for _, cmd := range n.done.take() {
+			ctx, cancel := context.WithTimeout(n.ctx, 10*time.Second)
+			if _, err := n.propose(ctx, cmd); err != nil && n.ctx.Err() == nil {
+				n.log.Warn("the metadata did not take a report", "report", cmd, "err", err)
+			}
+			cancel()
+		}
+	}
+}
