@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"edged/client"
+	"edged/record"
+	"edged/transport/wire"
+
+	"github.com/urfave/cli/v2"
+)
+
+func consumeCommand() *cli.Command {
+	cmd := leaf("consume", "TOPIC", "print records", []cli.Flag{
+		&cli.StringFlag{Name: "from", Value: "start", Usage: "begin at `POSITION`: start, end, an offset, a time (2026-01-31T12:00:00Z) or an age (-1h)"},
+		&cli.Int64Flag{Name: "count", Usage: "end after `N` records, and wait for them", DefaultText: "what is there"},
+		&cli.BoolFlag{Name: "follow", Usage: "go on with what comes, until a signal", DisableDefaultText: true},
+		&cli.Int64SliceFlag{Name: "partition", Usage: "read partition `N`; repeatable", DefaultText: "all"},
+		&cli.StringFlag{Name: "format", Value: `%v\n`, Usage: "print each record as `TEXT`"},
+		&cli.StringFlag{Name: "null", Usage: "print a null key or value as `TEXT`", DefaultText: "nothing"},
+	}, consume)
+	cmd.Description = `Without --follow and --count it prints what the topic holds now and ends. With --count or
+--follow it waits for more: without end, or until --timeout if that is given.
+
+--format knows %t topic, %p partition, %o offset, %e leader epoch, %T timestamp in ms, %I
+timestamp as a date, %k key, %v value, %K and %V their lengths (-1 for null), %%, and
+\n \t \r \0 \\. With --json each record is an object {topic, partition, offset, epoch,
+timestamp, key, value} on a line of its own; key and value are null, a text if they are
+UTF-8, or else {"base64": "..."}.`
+	return cmd
+}
+
+// consumption is one run of consume.
+type consumption struct {
+	c         *cli.Context
+	cl        *client.Client
+	topic     string
+	position  position
+	waits     bool  // for more than there is now
+	count     int64 // 0: no limit
+	format    format
+	out       *bufio.Writer
+	json      *json.Encoder
+	ends      map[int32]record.Offset // where each partition that is not done yet ends; unless waits
+	consumed  int64
+	lineSpace []byte
+}
+
+func consume(c *cli.Context) (err error) {
+	r := &consumption{c: c, topic: c.Args().First(), count: c.Int64("count"), ends: map[int32]record.Offset{}}
+	if r.position, err = parsePosition(c.String("from"), time.Now()); err != nil {
+		return usage(c, "%v", err)
+	}
+	if c.IsSet("count") && r.count < 1 {
+		return usage(c, "--count is %d; it is at least 1", r.count)
+	}
+	r.waits = c.Bool("follow") || r.count > 0
+	if c.IsSet("format") && c.Bool("json") {
+		return usage(c, "--format and --json exclude each other")
+	}
+	if r.format, err = parseFormat(c.String("format"), c.String("null")); err != nil {
+		return usage(c, "%v", err)
+	}
+	r.out = bufio.NewWriterSize(c.App.Writer, 64<<10)
+	r.json = json.NewEncoder(r.out)
+	r.json.SetEscapeHTML(false)
+	return withClient(c, func(cl *client.Client) error {
+		r.cl = cl
+		return errors.Join(r.run(), r.out.Flush())
+	})
+}
+
+func (r *consumption) run() error {
+	starts, err := r.starts()
+	if err != nil || len(starts) == 0 {
+		return err
+	}
+	co, err := r.cl.NewConsumer(client.ConsumerConfig{Partitions: starts})
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.poll(co), co.Close())
+}
+
+// starts finds where each partition begins, and where it ends for a run that does not
+// wait. Partitions of which nothing is to be read are left out.
+func (r *consumption) starts() ([]client.Start, error) {
+	ctx, cancel := context.WithTimeout(r.c.Context, r.c.Duration("timeout"))
+	defer cancel()
+	n, err := r.cl.PartitionCount(ctx, r.topic)
+	if err != nil {
+		return nil, err
+	}
+	asked := r.c.Int64Slice("partition")
+	if len(asked) == 0 {
+		for p := range n {
+			asked = append(asked, int64(p))
+		}
+	}
+	var starts []client.Start
+	for _, p := range asked {
+		if p < 0 || p >= int64(n) {
+			return nil, &notFoundError{fmt.Sprintf("topic %s has %d partitions, none is %d", r.topic, n, p)}
+		}
+		from, end, err := r.bounds(ctx, int32(p))
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := r.ends[int32(p)]; twice || !r.waits && from >= end {
+			continue
+		}
+		r.ends[int32(p)] = end
+		starts = append(starts, client.Start{Topic: r.topic, Partition: int32(p), Offset: from})
+	}
+	return starts, nil
+}
+
+// bounds gives the first offset to read of a partition, and its end right now.
+func (r *consumption) bounds(ctx context.Context, partition int32) (from, end record.Offset, err error) {
+	at := wire.AtStart
+	switch r.position.kind {
+	case fromEnd:
+		at = wire.AtEnd
+	case fromTime:
+		at = r.position.time.UnixMilli()
+	}
+	o, err := r.cl.Offsets(ctx, r.topic, partition, at)
+	if err != nil {
+		return 0, 0, err
+	}
+	if r.position.kind != fromOffset {
+		return o.Offset, o.HighWatermark, nil
+	}
+	from = r.position.offset
+	if from < o.LogStart || from > o.HighWatermark {
+		return 0, 0, fmt.Errorf("%s/%d begins at offset %d and ends at %d, it does not have %d: %w",
+			r.topic, partition, o.LogStart, o.HighWatermark, from, record.ErrOffsetOutOfRange)
+	}
+	return from, o.HighWatermark, nil
+}
+
+// poll prints until everything that was asked for has come. Without --follow and --count
+// --timeout bounds the wait for the next record, else the whole run, if it was given.
+func (r *consumption) poll(co *client.Consumer) error {
+	ctx, cancel := r.c.Context, context.CancelFunc(func() {})
+	if r.waits && r.c.IsSet("timeout") {
+		ctx, cancel = context.WithTimeout(ctx, r.c.Duration("timeout"))
+	}
+	defer cancel()
+	for {
+		messages, err := r.pollOnce(ctx, co)
+		if err != nil {
+			return r.ended(ctx, err)
+		}
+		for i := range messages {
+			done, err := r.take(&messages[i])
+			if err != nil || done {
+				return err
+			}
+		}
+		if err := r.out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *consumption) pollOnce(ctx context.Context, co *client.Consumer) ([]client.Message, error) {
+	if !r.waits {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.c.Duration("timeout"))
+		defer cancel()
+	}
+	return co.Poll(ctx)
+}
+
+// ended judges the error that ended the polling. A signal or --timeout is how --follow ends.
+func (r *consumption) ended(ctx context.Context, err error) error {
+	if r.waits && r.count == 0 && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// take prints a message if it is to be printed, and tells whether it was the last one.
+func (r *consumption) take(m *client.Message) (done bool, err error) {
+	end, open := r.ends[m.Partition]
+	if !r.waits && (!open || m.Offset >= end) {
+		delete(r.ends, m.Partition)
+		return len(r.ends) == 0, nil
+	}
+	if r.c.Bool("json") {
+		err = r.json.Encode(toJSON(m))
+	} else {
+		r.lineSpace = r.format.append(r.lineSpace[:0], m)
+		_, err = r.out.Write(r.lineSpace)
+	}
+	r.consumed++
+	if !r.waits && m.Offset+1 >= end {
+		delete(r.ends, m.Partition)
+	}
+	return r.consumed == r.count || !r.waits && len(r.ends) == 0, err
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxLine bounds one input line in bytes, and with it what produce reads into memory at once.
+const maxLine = 8 << 20
+
+// lines turns input into records, one per line.
+type lines struct {
+	in        *bufio.Reader
+	separator []byte // between key and value; nil: the line is the value
+	key       []byte // of every record, unless there is a separator
+	null      []byte // a key or value of exactly this text is null; nil: none is
+	n         int64  // lines read
+}
+
+// next gives the next record, or io.EOF. The slices are the caller's to keep. The \n that
+// ends a line is no part of it, and the last line needs none; every other byte is kept. An
+// empty line is a record with an empty value, not null.
+func (l *lines) next() (key, value []byte, err error) {
+	var line []byte
+	for {
+		part, err := l.in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return nil, nil, fmt.Errorf("line %d is longer than %d bytes", l.n+1, maxLine)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err == io.EOF && len(line) > 0 {
+			break
+		}
+		if err == io.EOF {
+			return nil, nil, io.EOF
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading line %d: %w", l.n+1, err)
+		}
+		break
+	}
+	l.n++
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	if line == nil {
+		line = []byte{}
+	}
+	if l.separator == nil {
+		return l.nullable(l.key), l.nullable(line), nil
+	}
+	key, value, found := bytes.Cut(line, l.separator)
+	if !found {
+		return nil, nil, fmt.Errorf("line %d has no key separator %q", l.n, l.separator)
+	}
+	return l.nullable(key), l.nullable(value), nil
+}
+
+func (l *lines) nullable(b []byte) []byte {
+	if l.null != nil && b != nil && bytes.Equal(b, l.null) {
+		return nil
+	}
+	return b
+}

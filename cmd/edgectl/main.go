@@ -1,0 +1,135 @@
+// Command edgectl operates a cluster of edged nodes and moves records in and out of it.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not reachable or timed
+// out, 5 refused (rights, limits). Data goes to stdout, everything else to stderr. An
+// error is one line there, with --json an object {code, message, exit_code}.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"edged/client"
+	"edged/record"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Set by the build.
+var (
+	version = "devel"
+	commit  = "unknown"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitUnreachable = 4
+	exitRefused     = 5
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// After the first signal the next one ends the process as if nobody listened.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main without the end of the process.
+func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	app := newApp()
+	app.Reader, app.Writer, app.ErrWriter = in, out, errOut
+	err := app.RunContext(ctx, arrange(app, args))
+	if err == nil {
+		return 0
+	}
+	code := exitCode(err)
+	if asksJSON(args) {
+		_ = json.NewEncoder(errOut).Encode(map[string]any{"code": errorName(err), "message": oneLine(err), "exit_code": code})
+	} else {
+		fmt.Fprintln(errOut, "edgectl: "+oneLine(err))
+	}
+	return code
+}
+
+// asksJSON looks at the raw command line, because the error may be that it is wrong.
+func asksJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.ContainsFunc(args, func(a string) bool {
+		return a == "--json" || a == "-json" || a == "--json=true"
+	})
+}
+
+// oneLine is the text of an error for a person.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(err.Error(), context.DeadlineExceeded.Error(), "not done in time")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+// usage makes the error of a wrong command line, with the next step.
+func usage(c *cli.Context, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.Command.HelpName + " --help"}
+}
+
+// errInterrupted ends a command that a signal stopped before it was done.
+var errInterrupted = errors.New("interrupted")
+
+// exitCode tells scripts what kind of failure it was.
+func exitCode(err error) int {
+	var lost *client.ConnError
+	is := func(targets ...error) bool {
+		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
+	}
+	var ue *usageError
+	switch {
+	case errors.As(err, &ue):
+		return exitUsage
+	case is(record.ErrUnknownTopic, record.ErrUnknownPartition, record.ErrUnknownNode, fs.ErrNotExist):
+		return exitNotFound
+	case is(record.ErrRefused, record.ErrLimit, record.ErrTooLarge, record.ErrNoNodes, record.ErrDiskFull):
+		return exitRefused
+	case record.Retriable(err) || is(context.DeadlineExceeded) || errors.As(err, &lost):
+		// The client went on trying until its time was over.
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// errorName is the code of an error for scripts: the one from the protocol if it has one.
+func errorName(err error) string {
+	var ue *usageError
+	var lost *client.ConnError
+	switch {
+	case errors.As(err, &ue):
+		return "usage"
+	case errors.As(err, &lost):
+		return "unreachable"
+	case errors.Is(err, fs.ErrNotExist):
+		return "not_found"
+	case errors.Is(err, context.DeadlineExceeded):
+		return record.ErrTimeout.Code
+	case errors.Is(err, errInterrupted):
+		return "interrupted_by_signal"
+	}
+	if code := record.Code(err); code != record.ErrInternal.Code || errors.Is(err, record.ErrInternal) {
+		return code
+	}
+	return "failed"
+}
