@@ -124,12 +124,13 @@ type ProduceRequest struct {
 	Batch     record.Batch
 }
 
-// ProduceResponse tells where the batch went. Err goes into the frame's error field.
+// ProduceResponse tells where the batch went. Err goes into the frame's error field, and
+// then nothing else is sent.
 type ProduceResponse struct {
-	BaseOffset record.Offset // -1 if not known: duplicate_sequence
+	BaseOffset record.Offset
 	LogStart   record.Offset
 	Epoch      record.Epoch
-	Durability string // what was bought: "fsync-majority", "fsync-leader", "relaxed" or "none"
+	Durability string // what was bought, for people and logs: "fsync-majority", "fsync-leader", "relaxed", "none"
 	Err        error
 }
 

@@ -20,7 +20,11 @@ func (q *request) produce(b Broker) {
 		return
 	}
 	b.Produce(req, func(resp ProduceResponse) {
-		q.c.settle(tp, place, q.toAnswer(resp.Err, &resp))
+		body := Message(&resp)
+		if resp.Err != nil {
+			body = nil // an offset beside an error could be taken for one
+		}
+		q.c.settle(tp, place, q.toAnswer(resp.Err, body))
 	})
 }
 
