@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"edged/record"
 	"edged/storage"
@@ -49,7 +50,7 @@ type Core struct {
 	cfg      Config
 	log      *slog.Logger
 	now      Time
-	lastTurn Time
+	due      Time // when the next turn was to come at the latest; 0 within a turn
 
 	groups   map[record.GroupID]*group
 	order    []*group // by id
@@ -89,7 +90,7 @@ type cached struct {
 // NewCore makes a Core of the groups that the store holds.
 func NewCore(cfg Config, now Time, states []storage.GroupState) *Core {
 	c := &Core{
-		cfg: cfg, log: cfg.Logger, now: now, lastTurn: now,
+		cfg: cfg, log: cfg.Logger, now: now,
 		groups: map[record.GroupID]*group{}, sessions: map[record.NodeID]*session{},
 		nextTick: now + cfg.Timing.Tick, nextReturn: now + cfg.Timing.ReturnEvery,
 	}
@@ -153,7 +154,6 @@ func (c *Core) Flush(now Time) {
 	for _, s := range c.peers {
 		c.flushFrames(s)
 	}
-	c.lastTurn = c.now
 }
 
 // TakeSaves hands over what the log writer has to do, in order.
@@ -163,17 +163,21 @@ func (c *Core) TakeSaves() []Save {
 	return s
 }
 
+// lateness is how long after its due time a turn may come without being held to have stood still.
+const lateness = 20 * time.Millisecond
+
 // advance moves the time. When this node itself stood still (a stopped process, a starved CPU),
 // it could hear nobody: peers get that time back, or waking up would look like everybody's death.
 func (c *Core) advance(now Time) {
 	if now <= c.now {
 		return
 	}
-	if gap := now - max(c.now, c.lastTurn); gap > c.cfg.Timing.BeatIdle*3/2 {
+	if late := now - c.due; c.due > 0 && late > lateness {
 		for _, s := range c.peers {
-			s.heard += gap
+			s.heard = min(s.heard+late, now)
 		}
 	}
+	c.due = 0
 	c.now = now
 }
 

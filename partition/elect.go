@@ -115,7 +115,8 @@ func (c *Core) NextWake() Time {
 	if c.returnPending() {
 		next = min(next, c.nextReturn)
 	}
-	return max(next, c.now)
+	c.due = max(next, c.now)
+	return c.due
 }
 
 // tick drives Raft's clock in the groups that are awake, and sends to sleep those that saw no

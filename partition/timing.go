@@ -44,7 +44,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		Tick: 100 * time.Millisecond, ElectionTicks: 10, HeartbeatTicks: 3,
 		BeatBusy: 100 * time.Millisecond, BeatIdle: 500 * time.Millisecond,
-		DeadBusy: 600 * time.Millisecond, DeadIdle: 1600 * time.Millisecond,
+		DeadBusy: 900 * time.Millisecond, DeadIdle: 2 * time.Second,
 		SleepAfter:    2 * time.Second,
 		CampaignFirst: 15 * time.Millisecond, CampaignNext: 200 * time.Millisecond,
 		CampaignRetry: 100 * time.Millisecond,
