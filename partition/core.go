@@ -47,10 +47,10 @@ type Config struct {
 // It does no I/O, knows no clock but the time it is given, takes no locks and starts no goroutine.
 // One goroutine calls it.
 type Core struct {
-	cfg      Config
-	log      *slog.Logger
-	now      Time
-	due      Time // when the next turn was to come at the latest; 0 within a turn
+	cfg Config
+	log *slog.Logger
+	now Time
+	due Time // when the next turn was to come at the latest; 0 within a turn
 
 	groups   map[record.GroupID]*group
 	order    []*group // by id
