@@ -12,9 +12,11 @@ var (
 	errServed   = errors.New("the request has been answered")
 )
 
-// Accept serves a connection that another node opened, from the magic on, and returns when it
-// has ended. It closes nc. Until the handshake is done a stranger can make us hold maxHello
-// bytes for Limits.Handshake; how many strangers there may be is for the listener to say.
+// Accept takes a connection that another node opened, from the magic on, and closes it in the
+// end. It returns when the handshake has failed, the request has been answered, or the connection
+// has found its link, which outlives the listener: on a planned stop peers stay connected for
+// the hand-over of leaders. Until the handshake is done a stranger can make us hold maxHello bytes
+// for Limits.Handshake; how many strangers there may be is for the listener to say.
 func (t *Transport) Accept(nc net.Conn) {
 	t.mu.Lock()
 	if t.mu.closing {
@@ -40,9 +42,7 @@ func (t *Transport) Accept(nc net.Conn) {
 		if refusal(err) && t.ctx.Err() == nil {
 			t.handler.PeerRefused(nc.RemoteAddr().String(), err)
 		}
-		return
 	}
-	<-c.ended
 }
 
 // place hands a connection that counts to its owner.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"edged/transport"
 )
 
 const (
@@ -21,6 +23,7 @@ const (
 type conn struct {
 	t      *Transport
 	nc     net.Conn
+	out    net.Conn // nc, without what the listener put around it: net.Buffers needs a bare TCP connection for one write
 	in     patientReader
 	r      *bufio.Reader
 	remote Identity // set by the handshake
@@ -32,7 +35,10 @@ type conn struct {
 
 // open takes nc over. It fails when the transport is closing, and closes nc then.
 func (t *Transport) open(nc net.Conn) (*conn, error) {
-	c := &conn{t: t, nc: nc, in: patientReader{nc: nc}, ended: make(chan struct{})}
+	c := &conn{t: t, nc: nc, out: nc, in: patientReader{nc: nc}, ended: make(chan struct{})}
+	if w, ok := nc.(*transport.Conn); ok {
+		c.out = w.Conn
+	}
 	c.r = bufio.NewReaderSize(&c.in, readBuffer)
 	t.mu.Lock()
 	closing := t.mu.closing
@@ -153,7 +159,7 @@ func (c *conn) write(frames ...frame) error {
 		if err := c.nc.SetWriteDeadline(time.Now().Add(c.t.limits.Write)); err != nil {
 			return err
 		}
-		if _, err := chunk.WriteTo(c.nc); err != nil {
+		if _, err := chunk.WriteTo(c.out); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@
 //	session.data one per session: gets the data connection again and again, and reads it
 //	knock        one per higher node's link, short
 //	call         one per request being served, bounded by Limits.Calls
-//	Accept       runs on its caller's goroutine until the connection has ended
+//	Accept       runs on its caller's goroutine, for the handshake or one request
 //
 // Transport.mu guards the table of links and what others put into a link (address, session);
 // queue.mu and session.calls are leaves. No lock is held while a Handler is called.

@@ -12,18 +12,14 @@ import (
 // connection up. Without it a vanished peer is noticed after minutes of retransmissions.
 const userTimeout = 3 * time.Second
 
-// tune sets what a connection between nodes needs from TCP. A failure costs speed, not truth,
-// so it is not reported. nc may be a wrapper that tells its inner connection by NetConn.
+// tune sets what a connection between nodes needs from TCP besides TCP_NODELAY, which Go sets.
+// A failure costs time after a loss and nothing else, so it is not reported.
 func tune(nc net.Conn) {
-	if w, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		nc = w.NetConn()
-	}
-	tc, ok := nc.(*net.TCPConn)
+	sc, ok := nc.(syscall.Conn)
 	if !ok {
 		return
 	}
-	_ = tc.SetNoDelay(true)
-	raw, err := tc.SyscallConn()
+	raw, err := sc.SyscallConn()
 	if err != nil {
 		return
 	}

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edged/transport"
 )
-
-// wrapped hides a TCP connection as a listener that peeks does.
-type wrapped struct{ net.Conn }
-
-func (w wrapped) NetConn() net.Conn { return w.Conn }
 
 func TestTuneSetsUserTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +22,7 @@ func TestTuneSetsUserTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	tune(wrapped{nc})
+	tune(&transport.Conn{Conn: nc}) // as the listener hands it over
 	raw, err := nc.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
