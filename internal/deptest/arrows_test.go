@@ -23,7 +23,7 @@ var arrows = []arrow{
 		tests: []string{"client"}, why: "it wires the parts of a server; clients and commands stand outside"},
 	{pkg: "cmd/edged", may: []string{"node"}, tests: []string{"client", "record"},
 		why: "it parses, calls node and prints"},
-	{pkg: "cmd/edgectl", may: []string{"client", "storage", "record"}, tests: []string{"node", "transport/..."},
+	{pkg: "cmd/edgectl", may: []string{"client", "transport/wire", "storage", "record"}, tests: []string{"node", "transport/..."},
 		why: "it talks to a node as any client does; storage is for dump alone"},
 	{pkg: "internal/...", may: []string{"..."}, why: "tests and tools may use everything"},
 }
