@@ -31,8 +31,8 @@ type process struct {
 	addr   addresses
 
 	mu   sync.Mutex
-	cmd  *exec.Cmd     // nil while it does not run
-	done chan struct{} // closed when cmd has ended
+	cmd  *exec.Cmd  // nil while it does not run
+	done chan error // gets how cmd ended, once
 }
 
 // start runs the node on free ports of loopback and waits until it has said which.
@@ -63,22 +63,20 @@ func (p *process) start(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	p.mu.Lock()
 	p.cmd, p.done = cmd, done
 	p.mu.Unlock()
-	go func() {
-		_ = cmd.Wait() // how it ended is seen from what its clients see
-		close(done)
-	}()
+	go func() { done <- cmd.Wait() }()
 	for {
 		text, err := os.ReadFile(addrFile)
 		if err == nil && json.Unmarshal(text, &p.addr) == nil && p.addr.PID == cmd.Process.Pid {
 			return nil
 		}
 		select {
-		case <-done:
-			return fmt.Errorf("%s ended at once; its log says:\n%s", p.name, p.logTail())
+		case err := <-done:
+			done <- err // for end
+			return fmt.Errorf("%s ended at once: %w; its log says:\n%s", p.name, err, p.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not open its listeners: %w\n%s", p.name, ctx.Err(), p.logTail())
 		case <-time.After(10 * time.Millisecond):
@@ -86,21 +84,23 @@ func (p *process) start(ctx context.Context) error {
 	}
 }
 
-// end sends the signal and waits until the process is gone; after 10 s it is killed.
-func (p *process) end(sig os.Signal) {
+// end sends the signal and waits until the process is gone; after 10 s it is killed. The
+// error says that it did not exit with 0.
+func (p *process) end(sig os.Signal) error {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
 	p.cmd = nil
 	p.mu.Unlock()
 	if cmd == nil {
-		return
+		return nil
 	}
 	_ = cmd.Process.Signal(sig) // fails only if it has ended
 	select {
-	case <-done:
+	case err := <-done:
+		return err
 	case <-time.After(10 * time.Second):
 		_ = cmd.Process.Kill()
-		<-done
+		return errors.Join(errors.New("it had to be killed after 10 s"), <-done)
 	}
 }
 
