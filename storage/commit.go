@@ -647,5 +647,5 @@ func (w *writer) stored(g *group, index uint64) (stored, error) {
 	}
 	h, err := readStored(it, g.segment(g.segmentOf(index)).slot, g.id, index)
 	h.Data = nil
-	return h, errors.Join(err, it.Close())
+	return h, join(err, it.Close())
 }

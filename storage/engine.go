@@ -45,8 +45,8 @@ func engineOptions(o *Options, fs vfs.FS, s *Store) *pebble.Options {
 		LBaseMaxBytes:               baseLevelBytes,
 		BytesPerSync:                tableSyncBytes,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },
-		DisableTableStats:           true, // would read every table at start; nothing here needs them
-		WALDir:                      fs.PathJoin(s.dir, logDirName),
+		DisableTableStats:           true,                                         // would read every table at start; nothing here needs them
+		WALDir:                      pebble.MakeStoreRelativePath(fs, logDirName), // stored in the database: a moved directory must open
 		ReadOnly:                    o.ReadOnly,
 		Logger:                      engineLogger{log: o.Logger, store: s},
 		EventListener:               s.listener(),

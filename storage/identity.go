@@ -81,7 +81,7 @@ func OpenIdentity(dir string, fs vfs.FS) (*IdentityFile, error) {
 	}
 	if !some {
 		if hasData || f.found != nil {
-			return nil, fmt.Errorf("%w: %s has data but no readable identity file (%w); a node that forgot who it is must not act as itself: move the directory away and start anew, the others hold the data", ErrIdentityLost, dir, errors.Join(f.found, errMissing))
+			return nil, fmt.Errorf("%w: %s has data but no readable identity file (%w); a node that forgot who it is must not act as itself: move the directory away and start anew, the others hold the data", ErrIdentityLost, dir, join(f.found, errMissing))
 		}
 		f.id = Identity{Instance: record.NewInstanceID(), Node: record.NewNodeID(), Created: time.Now().UnixMilli()}
 	}
@@ -114,7 +114,7 @@ func (f *IdentityFile) read() (some bool, err error) {
 			return false, fmt.Errorf("%w; install the newer version again", err)
 		case errors.Is(err, fs.ErrNotExist):
 		case errors.Is(err, errTorn), errors.Is(err, errChecksum):
-			f.found = errors.Join(f.found, err)
+			f.found = join(f.found, err)
 		default:
 			return false, openError(f.dir, err)
 		}
@@ -128,7 +128,7 @@ func readIdentity(fsys vfs.FS, path string) (id Identity, serial uint64, err err
 		return id, 0, err
 	}
 	b, err := io.ReadAll(io.LimitReader(file, maxIdentityFile+1))
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err := join(err, file.Close()); err != nil {
 		return id, 0, err
 	}
 	id, serial, err = decodeIdentity(b)
@@ -193,7 +193,7 @@ func replaceFile(fs vfs.FS, dir, name string, b []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := fs.Rename(tmp, path); err != nil {

@@ -61,12 +61,12 @@ func (s *Store) load() error {
 		}
 		v, err := it.ValueAndErr()
 		if err != nil {
-			return errors.Join(openError(s.dir, err), it.Close())
+			return join(openError(s.dir, err), it.Close())
 		}
 		l.take(kind, number, it.Key(), v)
 	}
 	s.loaded(&l)
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
+	if err := join(it.Error(), it.Close()); err != nil {
 		return openError(s.dir, err)
 	}
 	return s.loadTails()

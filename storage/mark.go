@@ -56,8 +56,8 @@ func openMark(fsys vfs.FS, dir string, readOnly bool) (*mark, error) {
 		return nil, err
 	}
 	if fresh {
-		if err := errors.Join(m.file.Sync(), syncDir(fsys, dir)); err != nil {
-			return nil, errors.Join(err, m.file.Close())
+		if err := join(m.file.Sync(), syncDir(fsys, dir)); err != nil {
+			return nil, join(err, m.file.Close())
 		}
 	}
 	return m, nil

@@ -3,6 +3,8 @@ package storage
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,8 +23,10 @@ type world struct {
 	opts   Options
 	nGroup int
 	// history holds the digests of all states since the last durable one, that one first.
-	history []digests
-	life    uint32
+	// The hooks of the file system read it from other goroutines.
+	historyMu sync.Mutex
+	history   []digests
+	life      uint32
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
@@ -30,9 +34,34 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w.hooks = newHookFS(w.fs)
 	w.opts = Options{MemTableSize: minMemTableSize}
 	w.s = mustOpen(t, w.hooks, w.opts)
-	w.history = []digests{w.m.digests()}
-	w.m.step = func() { w.history = append(w.history, w.m.digests()) }
+	w.record()
 	return w
+}
+
+// record starts a history with the model's state.
+func (w *world) record() {
+	w.durable()
+	w.m.step = func() {
+		d := w.m.digests()
+		w.historyMu.Lock()
+		defer w.historyMu.Unlock()
+		w.history = append(w.history, d)
+	}
+}
+
+// durable forgets all states before the model's.
+func (w *world) durable() {
+	d := w.m.digests()
+	w.historyMu.Lock()
+	defer w.historyMu.Unlock()
+	w.history = []digests{d}
+}
+
+// possible are the states that a crash may leave now.
+func (w *world) possible() []digests {
+	w.historyMu.Lock()
+	defer w.historyMu.Unlock()
+	return slices.Clone(w.history)
 }
 
 // commit applies updates to the model and the store.
@@ -46,8 +75,6 @@ func (w *world) commit(sync bool, us ...Update) {
 		w.durable()
 	}
 }
-
-func (w *world) durable() { w.history = []digests{w.m.digests()} }
 
 func (w *world) group() record.GroupID { return record.GroupID(w.rng.IntN(w.nGroup)) }
 
@@ -199,16 +226,20 @@ func (w *world) crash() {
 	clone := w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: w.rng.IntN(101), RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 2))})
 	mustClose(w.t, w.s)
 	s := mustOpen(w.t, clone, w.opts)
-	at := matchHistory(w.t, s, w.history)
-	// go on from that state
-	w.fs, w.s = clone, s
-	w.hooks = newHookFS(clone)
-	w.m.step = func() {}
-	w.rebuild()
-	w.history = []digests{w.history[at]}
-	w.m.step = func() { w.history = append(w.history, w.m.digests()) }
-	mustClose(w.t, w.s)
+	matchHistory(w.t, s, w.possible())
+	mustClose(w.t, s)
+	w.adopt(clone)
+}
+
+// adopt goes on with a store that another one left, and with a model equal to it.
+func (w *world) adopt(fs *vfs.MemFS) {
+	w.t.Helper()
+	w.fs = fs
+	w.hooks = newHookFS(fs)
 	w.s = mustOpen(w.t, w.hooks, w.opts)
+	w.m = newModel()
+	w.rebuild()
+	w.record()
 }
 
 // matchHistory finds the state that the store is in.

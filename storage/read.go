@@ -82,7 +82,7 @@ func (r *reader) fault(index uint64, what string, err error) error {
 func readStored(it *pebble.Iterator, sl slot, g record.GroupID, index uint64) (stored, error) {
 	key := appendLogKey(nil, sl, g, index)
 	if !it.SeekGE(key) {
-		return stored{}, errors.Join(errMissing, it.Error())
+		return stored{}, join(errMissing, it.Error())
 	}
 	return currentStored(it, key)
 }
@@ -111,7 +111,7 @@ func (r *reader) scan(index, last uint64, fn func(index uint64, h *stored) (bool
 		ok := r.it.SeekGE(r.key)
 		for end := min(seg.last, last); index <= end; index++ {
 			if !ok {
-				return r.fault(index, "entry", errors.Join(errMissing, r.it.Error()))
+				return r.fault(index, "entry", join(errMissing, r.it.Error()))
 			}
 			r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, index)
 			h, err := currentStored(r.it, r.key)

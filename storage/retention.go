@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -112,7 +111,7 @@ func (s *Store) scanBuckets() error {
 		found = append(found, sl)
 		key = appendSlotKey(key[:0], sl.class(), sl.bucket()+1)
 	}
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
+	if err := join(it.Error(), it.Close()); err != nil {
 		return fmt.Errorf("storage: look for buckets: %w", err)
 	}
 	s.mu.Lock()

@@ -74,13 +74,13 @@ func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
 	if err := s.open(); err != nil {
 		s.disk.release()
 		if s.db != nil {
-			err = errors.Join(err, s.db.Close())
+			err = join(err, s.db.Close())
 		}
 		if s.mark != nil {
-			err = errors.Join(err, s.mark.close())
+			err = join(err, s.mark.close())
 		}
 		if s.lock != nil {
-			err = errors.Join(err, s.lock.Close())
+			err = join(err, s.lock.Close())
 		}
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func syncDir(fs vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return join(f.Sync(), f.Close())
 }
 
 // checkEngineFiles looks at the directory before the engine may change it.
@@ -287,7 +287,7 @@ func (s *Store) checkFormat() (newest uint32, err error) {
 	}
 	body, err = unseal(bucketKey(), v)
 	if err != nil || len(body) != 4 {
-		return 0, fmt.Errorf("%w: %s: bucket key: %w", ErrDamaged, s.dir, errors.Join(err, errTorn))
+		return 0, fmt.Errorf("%w: %s: bucket key: %w", ErrDamaged, s.dir, join(err, errTorn))
 	}
 	return binary.BigEndian.Uint32(body), nil
 }
@@ -300,7 +300,7 @@ func (s *Store) writeFormat() error {
 		return openError(s.dir, err)
 	}
 	foreign := it.First()
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
+	if err := join(it.Error(), it.Close()); err != nil {
 		return openError(s.dir, err)
 	}
 	if foreign || s.opts.ReadOnly {
@@ -323,7 +323,7 @@ func (s *Store) applySync(b *pebble.Batch) error {
 	if err == nil {
 		err = b.SyncWait()
 	}
-	return errors.Join(err, s.disk.frozenErr(), b.Close())
+	return join(err, s.disk.frozenErr(), b.Close())
 }
 
 func (s *Store) get(key []byte) (v []byte, found bool, err error) {
@@ -402,13 +402,13 @@ func (s *Store) State(id record.GroupID) (GroupState, bool) {
 func readCheckpoint(it *pebble.Iterator, id record.GroupID) (c Checkpoint, err error) {
 	key := appendMetaKey(nil, id, metaCheckpoint)
 	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-		return c, errors.Join(errMissing, it.Error(), it.Close())
+		return c, join(errMissing, it.Error(), it.Close())
 	}
 	v, err := it.ValueAndErr()
 	if err == nil {
 		c, err = decodeCheckpoint(key, v)
 	}
-	return c, errors.Join(err, it.Close())
+	return c, join(err, it.Close())
 }
 
 // Bounds of a group's log, without any disk access; false if there is no such group or it is damaged.
@@ -478,5 +478,5 @@ func (s *Store) Close() error {
 	s.using.Wait()
 	s.waiters.Wait()
 	err := s.db.Close()
-	return errors.Join(s.disk.frozenErr(), err, s.mark.close(), s.lock.Close())
+	return join(s.disk.frozenErr(), err, s.mark.close(), s.lock.Close())
 }

@@ -220,5 +220,5 @@ func (s *Store) verifyKeys(rep *Report) error {
 			rep.problem("key %x is none of ours", k)
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return join(it.Error(), it.Close())
 }
