@@ -1,5 +1,6 @@
-// Package memnet is a network in memory for tests: stream connections with deadlines between
-// named hosts that can be killed, switched off, cut from each other and slowed down.
+// Package memnet is a network in memory for tests: stream connections with deadlines, and packets,
+// between named hosts that can be killed, switched off, cut from each other (also in one direction
+// only) and slowed down.
 //
 //	Network.mu  guards everything; every wait is on a sync.Cond over it, so that inside a
 //	            testing/synctest bubble a waiting goroutine counts as blocked and time moves on
@@ -15,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -36,9 +38,11 @@ type Network struct {
 	changed   *sync.Cond // power, cuts, listeners: for dials that wait
 	hosts     map[string]*Host
 	listeners map[string]*listener
-	cuts      map[[2]string]bool
+	packets   map[string]*Packets
+	ways      map[[2]string]*way
+	link      Link
+	rand      *rand.Rand
 	conns     map[*conn]struct{}
-	latency   time.Duration
 	lastPort  int
 	lastConn  int
 }
@@ -47,13 +51,16 @@ type Network struct {
 func New() *Network {
 	n := &Network{
 		hosts: make(map[string]*Host), listeners: make(map[string]*listener),
-		cuts: make(map[[2]string]bool), conns: make(map[*conn]struct{}), lastPort: firstPort,
+		packets: make(map[string]*Packets), ways: make(map[[2]string]*way), rand: rand.New(rand.NewPCG(1, 1)),
+		conns: make(map[*conn]struct{}), lastPort: firstPort,
 	}
 	n.changed = sync.NewCond(&n.mu)
 	return n
 }
 
-// Host is one machine, with one process on it.
+// Host is one machine, with one process on it. A process that is ended may still run for a while, as
+// a goroutine cannot be killed: Replace makes a new Host for the next one, and the old one is off
+// the network for good.
 type Host struct {
 	n    *Network
 	name string
@@ -70,37 +77,6 @@ func (n *Network) Host(name string) *Host {
 		n.hosts[name] = h
 	}
 	return h
-}
-
-// SetLatency sets how long bytes take from here on, in one direction.
-func (n *Network) SetLatency(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.latency = d
-}
-
-// Cut separates two hosts: dials hang and bytes are held back until Heal.
-func (n *Network) Cut(a, b string) { n.setCut(a, b, true) }
-
-// Heal ends a Cut. What was held back arrives now.
-func (n *Network) Heal(a, b string) { n.setCut(a, b, false) }
-
-func (n *Network) setCut(a, b string, cut bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cuts[pair(a, b)] = cut
-	n.wakeAll()
-}
-
-func pair(a, b string) [2]string {
-	p := [2]string{a, b}
-	slices.Sort(p[:])
-	return p
-}
-
-// silent tells that nothing passes between two hosts.
-func (n *Network) silent(a, b string) bool {
-	return n.cuts[pair(a, b)] || n.hosts[a].off || n.hosts[b].off
 }
 
 func (n *Network) wakeAll() {
@@ -133,18 +109,38 @@ func (h *Host) PowerOn() {
 	defer h.n.mu.Unlock()
 	h.off = false
 	for _, c := range h.n.sorted() {
-		if c.peer.host == h && c.peer.lost {
+		if c.peer.host.name == h.name && c.peer.lost {
 			c.broken = syscall.ECONNRESET
 		}
 	}
 	h.n.wakeAll()
 }
 
+// Replace gives the host of the same name for another process; h has no network any more. What others
+// still hold of its connections is reset.
+func (h *Host) Replace() *Host {
+	h.PowerOff()
+	h.n.mu.Lock()
+	next := &Host{n: h.n, name: h.name, off: true}
+	h.n.hosts[h.name] = next
+	h.n.mu.Unlock()
+	next.PowerOn()
+	return next
+}
+
+// Name of the host.
+func (h *Host) Name() string { return h.name }
+
 func (h *Host) killLocked(end func(*conn)) {
 	for addr, l := range h.n.listeners {
 		if l.host == h {
 			l.closeLocked()
 			delete(h.n.listeners, addr)
+		}
+	}
+	for _, p := range h.n.packets {
+		if p.host == h {
+			p.closeLocked()
 		}
 	}
 	for _, c := range h.n.sorted() {
@@ -203,14 +199,18 @@ func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	defer stop()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	arrives := time.Now().Add(2 * n.latency)
-	timer := time.AfterFunc(2*n.latency, n.changedNow)
+	there, back := n.way(h.name, name), n.way(name, h.name)
+	arrives := there.arrival(n.rand, 0).Add(time.Until(back.arrival(n.rand, 0)))
+	timer := time.AfterFunc(time.Until(arrives), n.changedNow)
 	defer timer.Stop()
-	for ctx.Err() == nil && (n.silent(h.name, name) || time.Now().Before(arrives)) {
+	for ctx.Err() == nil && !h.off && (there.cut || back.cut || n.hosts[name].off || time.Now().Before(arrives)) {
 		n.changed.Wait()
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, opError("dial", addr(to), err)
+	}
+	if h.off {
+		return nil, opError("dial", addr(to), syscall.ENETDOWN)
 	}
 	l := n.listeners[to]
 	if l == nil || len(l.waiting) >= backlog {
@@ -356,7 +356,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // due tells that the oldest segment is here; if it is on its way a timer will wake the reader.
 func (c *conn) due() bool {
-	if c.n.silent(c.host.name, c.peer.host.name) {
+	if c.n.blocked(c.peer.host, c.host) {
 		return false
 	}
 	wait := time.Until(c.arrived[0].at)
@@ -383,7 +383,7 @@ func (c *conn) Write(b []byte) (int, error) {
 			return written, opError("write", c.remote, net.ErrClosed)
 		case c.broken != nil:
 			return written, opError("write", c.remote, c.broken)
-		case c.peer.closed && !c.n.silent(c.host.name, c.peer.host.name):
+		case c.peer.closed && !c.n.blocked(c.host, c.peer.host) && !c.n.blocked(c.peer.host, c.host):
 			return written, opError("write", c.remote, syscall.ECONNRESET)
 		case c.writeBy.passed():
 			return written, opError("write", c.remote, os.ErrDeadlineExceeded)
@@ -391,7 +391,7 @@ func (c *conn) Write(b []byte) (int, error) {
 			return written, nil
 		case room > 0:
 			k := min(room, len(b)-written)
-			c.peer.arrived = append(c.peer.arrived, segment{time.Now().Add(c.n.latency), slices.Clone(b[written : written+k])})
+			c.send(slices.Clone(b[written : written+k]))
 			c.peer.held += k
 			written += k
 			c.peer.wake.Broadcast()
@@ -399,6 +399,15 @@ func (c *conn) Write(b []byte) (int, error) {
 			c.wake.Wait()
 		}
 	}
+}
+
+// send puts a segment on its way, behind those before it.
+func (c *conn) send(b []byte) {
+	at := c.n.way(c.host.name, c.peer.host.name).arrival(c.n.rand, len(b))
+	if k := len(c.peer.arrived); k > 0 && at.Before(c.peer.arrived[k-1].at) {
+		at = c.peer.arrived[k-1].at
+	}
+	c.peer.arrived = append(c.peer.arrived, segment{at, b})
 }
 
 func (c *conn) Close() error {
@@ -420,7 +429,7 @@ func (c *conn) closeLocked() {
 	c.readBy.set(time.Time{}, nil)
 	c.writeBy.set(time.Time{}, nil)
 	c.wake.Broadcast()
-	c.peer.arrived = append(c.peer.arrived, segment{at: time.Now().Add(c.n.latency)})
+	c.send(nil)
 	c.peer.wake.Broadcast()
 	if c.peer.closed {
 		delete(c.n.conns, c)
