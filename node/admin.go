@@ -24,7 +24,7 @@ func (b broker) CreateTopic(ctx context.Context, req wire.CreateTopicRequest) (w
 	}
 	cmd := &metadata.CreateTopic{
 		Name: req.Name, ID: record.NewTopicID(), Partitions: max(req.Partitions, 1), Replication: req.Replication,
-		Configs: req.Configs, Created: time.Now().UnixMilli(),
+		Configs: req.Configs, Created: n.opts.Wall().UnixMilli(),
 	}
 	if req.Partitions < 0 {
 		return wire.CreateTopicResponse{}, fmt.Errorf("%d partitions: %w", req.Partitions, record.ErrInvalidRequest)

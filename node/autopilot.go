@@ -61,7 +61,7 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
 	defer cancel()
 	if p.ClusterID().IsZero() {
-		_, _ = n.propose(ctx, &metadata.InitCluster{Cluster: *n.cluster.Load(), Name: n.cfg.Cluster, Created: time.Now().UnixMilli()})
+		_, _ = n.propose(ctx, &metadata.InitCluster{Cluster: *n.cluster.Load(), Name: n.cfg.Cluster, Created: n.opts.Wall().UnixMilli()})
 		return true
 	}
 	up := n.up()

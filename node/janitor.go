@@ -30,7 +30,7 @@ func (n *Node) runJanitor() {
 		if n.host.Load() == nil || n.failure() != nil {
 			continue
 		}
-		n.applyRetention(time.Now())
+		n.applyRetention(n.opts.Wall())
 		if freed, err := n.store.Reclaim(); err != nil {
 			n.log.Warn("space could not be given back; it is tried again", "err", err)
 		} else if freed > 0 {

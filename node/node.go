@@ -46,6 +46,10 @@ type Options struct {
 	Rand   *rand.Rand
 	Timing partition.Timing
 	Limits partition.Limits
+	// Wall is the clock that people set; retention by time goes by it, and nothing else may.
+	Wall func() time.Time
+	// MemTable is storage.Options.MemTableSize.
+	MemTable int64
 }
 
 // shutdownPatience bounds each step of a graceful stop.
@@ -145,6 +149,9 @@ func (n *Node) defaults() {
 	if n.opts.Listen == nil {
 		n.opts.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	}
+	if n.opts.Wall == nil {
+		n.opts.Wall = time.Now
+	}
 	if n.opts.Rand == nil {
 		n.opts.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
@@ -163,7 +170,7 @@ func (n *Node) openData() (err error) {
 		return err
 	}
 	n.store, err = storage.Open(n.cfg.DataDir, n.fs(), storage.Options{
-		Logger: n.log,
+		MemTableSize: n.opts.MemTable, Logger: n.log,
 		OnEvent: func(e storage.Event) {
 			n.log.Warn("storage: "+e.Text, "err", e.Err)
 			if e.Kind == storage.EventFatal {
