@@ -98,7 +98,7 @@ func Decode(data []byte) (Command, error) {
 		return nil, fmt.Errorf("metadata command: %w", x.err)
 	}
 	c := newCommand(kind(k))
-	if version > CommandVersion || c == nil {
+	if version < 1 || version > CommandVersion || c == nil {
 		return nil, fmt.Errorf("metadata command kind %d of format %d, this software knows formats up to %d; update this node: %w",
 			k, version, CommandVersion, record.ErrUnsupported)
 	}

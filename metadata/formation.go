@@ -206,28 +206,32 @@ func (f *Formation) Step(ev Event) Effects {
 
 // tick proposes if it is this node's turn, and asks the members that have not answered.
 func (f *Formation) tick(ev Tick) Effects {
-	var out Effects
+	proposed := false
 	if f.state == Waiting {
 		members := f.members(ev.Peers)
-		if len(members) < f.expect || members[0] != f.self || ev.Fresh.IsZero() {
-			return out
-		}
 		round := max(f.promised.Round, f.seen) + 1
-		if round == 0 { // a hostile peer named the last round there is
-			return out
+		// Round 0 comes after the last one there is; no honest node gets that far.
+		if len(members) == 0 || members[0] != f.self || ev.Fresh.IsZero() || round == 0 {
+			return Effects{}
 		}
 		f.hold(Proposal{Ballot{round, f.self}, ev.Fresh, members})
-		out.Store = true
+		proposed = true
 	}
 	if f.state != Accepted {
-		return out
+		return Effects{}
 	}
+	return f.maybeFinal(Effects{Store: proposed, Send: f.requests()})
+}
+
+// requests asks the members that are not known to have accepted.
+func (f *Formation) requests() []Envelope {
+	var out []Envelope
 	for _, m := range f.held.Members {
 		if !slices.Contains(f.accepts, m) {
-			out.Send = append(out.Send, Envelope{m, Message{Kind: Propose, Proposal: *f.held}})
+			out = append(out, Envelope{m, Message{Kind: Propose, Proposal: *f.held}})
 		}
 	}
-	return f.maybeFinal(out)
+	return out
 }
 
 // members gives the lowest expect nodes among this one and its peers that want the same,

@@ -4,13 +4,14 @@ package metadata
 // stays under MaxSnapshotBytes, which has to fit a frame between nodes.
 const (
 	MaxNodes              = 64     // registered nodes; every node keeps the metadata
-	MaxBanned             = 10_000 // removed nodes that are remembered
+	MaxBanned             = 4_000 // removed nodes that are remembered
 	MaxTopics             = 4_000
 	MaxPartitionsPerTopic = 2_048
-	MaxPartitions         = 32_000 // of all topics
+	MaxPartitions         = 24_000 // of all topics
 	MaxReplicasPerNode    = 4_000  // an idle Raft group costs a node about 2 KB and a start some time
 	MaxReplication        = 5      // replicas of one partition
-	MaxTombstones         = 50_000 // replicas that nodes have yet to delete, of all nodes
+	MaxRemoving           = 8      // replicas of one partition that are on their way out
+	MaxTombstones         = 40_000 // replicas that nodes have yet to delete, of all nodes
 	MaxProducerBlock      = 10_000 // producer ids handed out by one command
 	MaxChanged            = 10_000 // replicas named by one report of a node
 

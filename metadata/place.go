@@ -47,8 +47,10 @@ func Place(p *Picture, alive map[record.NodeID]bool, partitions int32, rf int16)
 			b.add(n.ID, placed[i])
 			placed[i] = append(placed[i], n.ID)
 		}
+		b.prefer(placed[i], b.leastLeading(placed[i]))
 	}
-	b.lead(placed)
+	for b.levelChain(placed) {
+	}
 	return placed, nil
 }
 
@@ -75,22 +77,29 @@ func newBalance(p *Picture) *balance {
 	return b
 }
 
-// pick gives the best node to join those in with, nil if all are full.
+// pick gives the best node to join those in with, nil if all are full. The first of a
+// partition is taken from the nodes that lead least, because it is likely to lead, and
+// its company from those that lead most, because they need not.
 func (b *balance) pick(nodes []*Node, with []record.NodeID) *Node {
 	var best *Node
-	var bestCost [4]int
+	var bestCost [5]int
 	for _, n := range nodes {
-		replicas := b.loads[n.ID].Replicas
-		if replicas >= MaxReplicasPerNode || slices.Contains(with, n.ID) {
+		l := b.loads[n.ID]
+		if l.Replicas >= MaxReplicasPerNode || slices.Contains(with, n.ID) {
 			continue
 		}
-		cost := [4]int{0, replicas, 0, int(n.ID)}
+		zone, pairs := 0, 0
 		for _, w := range with {
 			if n.Zone != "" && n.Zone == b.zones[w] {
-				cost[0]++
+				zone++
 			}
-			cost[2] += b.pairs[pairKey(n.ID, w)]
+			pairs += b.pairs[pairKey(n.ID, w)]
 		}
+		lead := l.Leaders
+		if len(with) > 0 {
+			lead = -lead
+		}
+		cost := [5]int{zone, l.Replicas, lead, pairs, int(n.ID)}
 		if best == nil || slices.Compare(cost[:], bestCost[:]) < 0 {
 			best, bestCost = n, cost
 		}
@@ -114,16 +123,6 @@ func (b *balance) pair(node record.NodeID, with []record.NodeID) {
 
 func pairKey(a, b record.NodeID) [2]record.NodeID {
 	return [2]record.NodeID{min(a, b), max(a, b)}
-}
-
-// lead puts the preferred leader of each placement first. Each takes the node that leads
-// least so far; then leaders move along chains of partitions until none could be evener.
-func (b *balance) lead(placed [][]record.NodeID) {
-	for _, nodes := range placed {
-		b.prefer(nodes, b.leastLeading(nodes))
-	}
-	for b.levelChain(placed) {
-	}
 }
 
 // leastLeading is the position of the node that leads least, the first of equals.

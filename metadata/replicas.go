@@ -12,9 +12,9 @@ const firstAttempt = 2 // MetadataReplica has attempt 1
 
 // SetReplicas gives a partition a new target: these nodes, the preferred leader first.
 // Nodes that hold a replica keep it, new nodes get one under a fresh id, and those left
-// out go to Removing. The result is SetReplicasResult. It is refused with ErrBusy for a
-// node that has an older replica of the group still to be removed or deleted: a node
-// never has two of one group.
+// out go to Removing. The result is SetReplicasResult. It is refused with ErrBusy while
+// MaxRemoving replicas are on their way out, and for a node that has an older replica of
+// the group still to be removed or deleted: a node never has two of one group.
 type SetReplicas struct {
 	Group record.GroupID
 	Nodes []record.NodeID
@@ -76,6 +76,10 @@ func (c *SetReplicas) check(p *Picture, old *Partition) error {
 	}
 	if err := p.checkTargets(c.Nodes, old.Replicas); err != nil {
 		return err
+	}
+	kept := slices.DeleteFunc(slices.Clone(old.Replicas), func(r record.ReplicaID) bool { return !slices.Contains(c.Nodes, r.Node()) })
+	if len(old.Removing)+len(old.Replicas)-len(kept) > MaxRemoving {
+		return fmt.Errorf("%d replicas are still to be removed; retry: %w", len(old.Removing), record.ErrBusy)
 	}
 	loads := p.Loads()
 	var fresh uint32

@@ -18,11 +18,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Snapshot gives the whole state: a msgpack stream of version, CRC32C of the rest, and
 // the state in order. Equal states give equal bytes, so replicas can be compared.
-func (c *Cluster) Snapshot() []byte {
+func (c *Cluster) Snapshot() []byte { return c.Picture().snapshot() }
+
+func (p *Picture) snapshot() []byte {
 	var body bytes.Buffer
 	x := encoder(&body)
-	p := *c.Picture()
-	p.fields(x)
+	state := *p
+	state.fields(x)
 	var out bytes.Buffer
 	head := encoder(&out)
 	snapshotHead(head, crc32.Checksum(body.Bytes(), castagnoli))
@@ -54,8 +56,8 @@ func readSnapshot(data []byte) (*Picture, error) {
 	if x.err == nil && version > snapshotVersion {
 		return nil, fmt.Errorf("metadata snapshot in format %d, this software knows formats up to %d; update this node: %w", version, snapshotVersion, record.ErrUnsupported)
 	}
-	if x.err == nil && crc32.Checksum(data[len(data)-x.in.Len():], castagnoli) != sum {
-		return nil, fmt.Errorf("metadata snapshot: its checksum does not match: %w", record.ErrDamaged)
+	if x.err == nil && (version == 0 || crc32.Checksum(data[len(data)-x.in.Len():], castagnoli) != sum) {
+		return nil, fmt.Errorf("metadata snapshot: its format or checksum is wrong: %w", record.ErrDamaged)
 	}
 	p := newPicture()
 	p.fields(x)
@@ -139,7 +141,7 @@ func (p *Partition) fields(x *codec) {
 	replicas("replicas", &v.Replicas, MaxReplication)
 	replicas("initial replicas", &v.Initial, MaxReplication)
 	replicas("replicas to be added", &v.Adding, MaxReplication)
-	replicas("replicas to be removed", &v.Removing, MaxNodes)
+	replicas("replicas to be removed", &v.Removing, MaxRemoving)
 	if x.dec == nil {
 		return
 	}
