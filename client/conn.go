@@ -59,10 +59,16 @@ type conn struct {
 		err     error // set once, by fail
 		last    uint32
 		pending map[uint32]reply
-		queue   []wire.Frame
+		queue   []outgoing
 		watch   *time.Timer // runs check; nil while nothing is pending
 		pinged  bool
 	}
+}
+
+// outgoing is a frame to be written. A sign of life that leaves is none that came.
+type outgoing struct {
+	frame wire.Frame
+	ping  bool
 }
 
 // openConn dials and says hello, within the peer's silence limit.
@@ -144,7 +150,7 @@ func (cn *conn) sendLocked(api wire.API, body wire.Message, done reply) (uint32,
 		cn.progress()
 	}
 	cn.mu.pending[id] = done
-	cn.mu.queue = append(cn.mu.queue, f)
+	cn.mu.queue = append(cn.mu.queue, outgoing{f, api == wire.APIHello})
 	if cn.mu.watch == nil {
 		cn.mu.watch = time.AfterFunc(cn.peer.silenceLimit()/2, cn.check)
 	}
@@ -258,10 +264,14 @@ func (cn *conn) writeLoop() {
 		cn.mu.queue = nil
 		cn.mu.Unlock()
 		var pieces net.Buffers
-		for _, f := range queue {
-			pieces = append(pieces, f.Pieces...)
+		moved := func(int64) {}
+		for _, o := range queue {
+			pieces = append(pieces, o.frame.Pieces...)
+			if !o.ping {
+				moved = func(int64) { cn.progress() }
+			}
 		}
-		err := wire.WritePieces(cn.nc, pieces, writeChunk, cn.peer.silenceLimit(), func(int64) { cn.progress() })
+		err := wire.WritePieces(cn.nc, pieces, writeChunk, cn.peer.silenceLimit(), moved)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			cn.peer.wasSilent()
 			err = errSilent

@@ -106,6 +106,7 @@ type Producer struct {
 	buffer   *semaphore.Weighted
 	flushing atomic.Int32 // Flush calls under way: nothing lingers
 
+	// mu may be held when a sender's is taken, never the other way round.
 	mu struct {
 		sync.Mutex
 		closed  bool
@@ -164,11 +165,13 @@ func (p *Producer) ProduceTo(ctx context.Context, partition int32, r Record, don
 	if err := p.reserve(ctx, size); err != nil {
 		return err
 	}
+	p.count(1)
 	s, err := p.sender(tp)
 	if err == nil {
 		err = s.append(r, size, done)
 	}
 	if err != nil {
+		p.count(-1)
 		p.buffer.Release(size)
 	}
 	return err

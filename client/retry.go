@@ -163,10 +163,11 @@ func (r *anyNode) failed(_ context.Context, addr string, err error) verdict {
 	return judge(err)
 }
 
-// judge tells whether an error can pass.
+// judge tells whether an error can pass. A deadline is one that a single step was given:
+// the caller's own has been looked at before.
 func judge(err error) verdict {
 	var lost *ConnError
-	if errors.As(err, &lost) || record.Retriable(err) {
+	if errors.As(err, &lost) || record.Retriable(err) || errors.Is(err, context.DeadlineExceeded) {
 		return later
 	}
 	return stop
@@ -182,7 +183,10 @@ type toLeader struct {
 }
 
 func (r *toLeader) next(ctx context.Context) (string, error) {
-	if _, err := r.c.topic(ctx, r.tp.Topic); err != nil {
+	// Not longer than this at once, so that whoever waits hears what stands in the way.
+	tctx, cancel := context.WithTimeout(ctx, r.c.attemptTimeout())
+	defer cancel()
+	if _, err := r.c.topic(tctx, r.tp.Topic); err != nil {
 		return "", err
 	}
 	addr := ""

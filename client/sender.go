@@ -22,7 +22,7 @@ type sender struct {
 	conn    *conn     // of this round; nil: to be chosen
 	moved   time.Time // when something was last sent or answered in this round
 	doubt   time.Duration
-	retryAt time.Time // nothing is sent before
+	retryAt time.Time // nothing is sent before; zero: nothing waits for it
 	backoff backoff
 	lastErr error // what went wrong last; nil after a success
 
@@ -55,20 +55,19 @@ func (s *sender) append(r Record, size int64, done func(Ack)) error {
 		return ErrClosed
 	}
 	b := s.mu.open
-	if b == nil || !b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers) {
+	fits := func(b *batch) bool { return b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers) }
+	if b == nil || !fits(b) {
 		s.sealLocked()
-		b = s.newBatch(s.p.cfg.BatchBytes)
-		if !b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers) {
-			b = s.newBatch(record.MaxDecompressed)
-			if !b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers) {
-				return fmt.Errorf("%v: %w", s.tp, record.ErrTooLarge)
-			}
+		if b = s.newBatch(s.p.cfg.BatchBytes); fits(b) {
+			s.mu.open = b
+		} else if b = s.newBatch(record.MaxDecompressed); fits(b) {
+			s.mu.queue = append(s.mu.queue, b) // nothing joins it
+		} else {
+			return fmt.Errorf("%v: %w", s.tp, record.ErrTooLarge)
 		}
-		s.mu.open = b
 	}
 	b.records = append(b.records, waiting{done})
 	b.bytes += size
-	s.p.count(1)
 	s.poke()
 	return nil
 }
@@ -108,9 +107,9 @@ func (s *sender) run() {
 		s.handleEvents()
 		s.window.expire(time.Now(), s.lastErr)
 		s.deliver()
+		s.askOthers()
 		s.pull()
 		s.push()
-		s.askOthers()
 		if len(s.window.done) == 0 {
 			s.wait()
 		}
@@ -163,6 +162,7 @@ func (s *sender) push() {
 	if time.Now().Before(s.retryAt) {
 		return
 	}
+	s.retryAt = time.Time{}
 	for len(s.window.batches) > 0 {
 		ctx, cancel := context.WithDeadline(s.p.ctx, s.window.batches[0].deadline)
 		more := s.pushOne(ctx)
@@ -212,9 +212,15 @@ func (s *sender) connect(ctx context.Context) bool {
 		return true
 	}
 	s.conn = nil
-	if ctx.Err() == nil {
-		s.failed(addr, err, s.route.failed(ctx, addr, err))
+	if ctx.Err() != nil {
+		s.lastErr = err
+		return false
 	}
+	v := s.route.failed(ctx, addr, err)
+	if v == stop && isUnknown(err) {
+		s.window.refuse(s.window.batches[0], err)
+	}
+	s.failed(addr, err, v)
 	return false
 }
 
@@ -363,8 +369,8 @@ func (s *sender) wait() {
 		if s.window.sent > 0 && s.conn != nil {
 			sooner(time.Until(s.moved.Add(s.doubt)))
 		}
-		if d := time.Until(s.retryAt); d > 0 {
-			sooner(d)
+		if !s.retryAt.IsZero() {
+			sooner(time.Until(s.retryAt))
 		}
 	}
 	s.mu.Lock()
