@@ -1,0 +1,194 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"edged/record"
+)
+
+// Gossip is this node's part in the gossip of its cluster. See the package comment for its
+// goroutines. All methods are safe for concurrent use.
+type Gossip struct {
+	cfg     Config
+	log     *slog.Logger
+	addr    string // that others are told
+	members *members
+	leaders *leaders
+	list    *memberlist.Memberlist
+
+	events chan struct{}
+	wake   chan struct{} // for rejoin
+
+	ctx    context.Context // ends when Leave or Close begins
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	ending sync.Mutex // one SetMeta, Leave or Close at a time: memberlist panics on a leave behind a shutdown
+	closed bool       // guarded by ending
+}
+
+// Start opens the sockets and begins to look for others. It does not wait for them.
+func Start(cfg Config) (*Gossip, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	ip, err := advertised(cfg.AdvertiseHost)
+	if err != nil {
+		return nil, err
+	}
+	t := cfg.Transport
+	if t == nil {
+		own, err := listen(cfg.BindAddr)
+		if err != nil {
+			return nil, err
+		}
+		t = own
+	}
+	g := &Gossip{
+		cfg: cfg, log: cfg.Logger,
+		events: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+	}
+	g.members = newMembers(cfg.Meta, cfg.Limits.Members, forgetMembersOver, tokens(g.events, g.wake))
+	g.leaders = newLeaders(cfg.Limits.Groups, tokens(g.events))
+	advertiseIP, port, err := t.FinalAdvertiseAddr(ip, 0)
+	if err == nil {
+		g.addr = net.JoinHostPort(advertiseIP.String(), strconv.Itoa(port))
+		g.list, err = memberlist.Create(cfg.memberlist(t, delegate{g.members, g.leaders}, ip))
+	}
+	if err != nil {
+		_ = t.Shutdown()
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.wg.Go(g.rejoin)
+	return g, nil
+}
+
+// tokens gives a function that leaves a token in each channel where there is none.
+func tokens(chs ...chan struct{}) func() {
+	return func() {
+		for _, ch := range chs {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// advertised resolves the host that others are told, preferring IPv4. Empty stays empty.
+func advertised(host string) (string, error) {
+	if host == "" || net.ParseIP(host) != nil {
+		return host, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	defer cancel()
+	for _, network := range []string{"ip4", "ip6"} {
+		if ips, err := net.DefaultResolver.LookupIP(ctx, network, host); err == nil && len(ips) > 0 {
+			return ips[0].String(), nil
+		}
+	}
+	return "", fmt.Errorf("gossip: the address to advertise, %q, has no IP address right now", host)
+}
+
+// Addr is where others reach our gossip, host:port.
+func (g *Gossip) Addr() string { return g.addr }
+
+// SetMeta changes what others are told of this node. Node, Instance, BootCounter and Boot are
+// those of Start. It is refused if it could not be understood elsewhere.
+func (g *Gossip) SetMeta(m Meta) error {
+	m.Node = g.cfg.Meta.Node
+	if err := m.validate(); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.closed {
+		return errClosed
+	}
+	g.members.setSelf(m)
+	_ = g.list.UpdateNode(time.Nanosecond) // an error only says that nobody has heard it within that time
+	g.members.token()
+	return nil
+}
+
+// Members gives the newest life of each node that gossip has met, ourselves included, by node
+// id. Nodes of other clusters are not among them, unless they or we are virgin.
+func (g *Gossip) Members() []Member { return g.members.list() }
+
+// Events holds a token when members or leaders have changed since it was taken last.
+func (g *Gossip) Events() <-chan struct{} { return g.events }
+
+// PublishLeaders spreads who leads groups that this node has a replica of. What is not newer
+// than what is known already is left out.
+func (g *Gossip) PublishLeaders(ls []Leader) { g.leaders.learn(ls, retransmits(g.members.count())) }
+
+// Leader tells who led a group when somebody last said so. It may be out of date; the
+// node it names will say so.
+func (g *Gossip) Leader(group record.GroupID) (Leader, bool) { return g.leaders.get(group) }
+
+// RetainLeaders forgets the leaders of all groups that keep does not want. Groups are never
+// reused, so without it the groups of deleted topics would fill the table in the end.
+func (g *Gossip) RetainLeaders(keep func(record.GroupID) bool) { g.leaders.retain(keep) }
+
+var errClosed = errors.New("gossip: closed already")
+
+// Stats counts since Start.
+type Stats struct {
+	Refused     uint64 // members that were not taken: garbage, other clusters, no room
+	LastRefused string
+	Clones      uint64 // times that a second process under our own identity was heard
+	LastClone   string
+	Garbled     uint64 // messages about leaders that could not be read
+	Dropped     uint64 // leaders that found no room
+	Leaders     int    // in the table
+}
+
+// Stats tells what went wrong. Clones above 0 is a reason for alarm.
+func (g *Gossip) Stats() Stats {
+	var s Stats
+	g.members.mu.Lock()
+	s.Refused, s.LastRefused = g.members.mu.refused, g.members.mu.lastWhy
+	s.Clones, s.LastClone = g.members.mu.clones, g.members.mu.lastTwin
+	g.members.mu.Unlock()
+	g.leaders.mu.RLock()
+	s.Garbled, s.Dropped, s.Leaders = g.leaders.mu.garbled, g.leaders.mu.dropped, len(g.leaders.mu.table)
+	g.leaders.mu.RUnlock()
+	return s
+}
+
+// Leave tells the others that we go, and waits at most timeout until one has heard it. It stops
+// looking for others; Close is still to be called. It says nothing about membership: a node that
+// left comes back under its next life.
+func (g *Gossip) Leave(timeout time.Duration) error {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.closed {
+		return errClosed
+	}
+	g.cancel()
+	return g.list.Leave(timeout)
+}
+
+// Close ends gossip without a word to the others. It returns when our goroutines have ended;
+// some of memberlist's may take a moment more, and only touch tables that nobody reads then.
+func (g *Gossip) Close() error {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	g.cancel()
+	err := g.list.Shutdown() // ends dials, streams and with them the joins of rejoin
+	g.wg.Wait()
+	return err
+}

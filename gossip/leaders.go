@@ -1,0 +1,190 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"edged/record"
+)
+
+// Leader says who leads a group.
+type Leader struct {
+	Group  record.GroupID
+	Leader record.NodeID // record.NoNode: nobody
+	Epoch  record.Epoch
+}
+
+// newer tells that l replaces old: a later epoch, or the leader of an epoch that had none yet.
+func (l Leader) newer(old Leader) bool {
+	return l.Epoch > old.Epoch || l.Epoch == old.Epoch && old.Leader == record.NoNode && l.Leader != record.NoNode
+}
+
+const (
+	leadersFormat = 1
+	leaderSize    = 8 + 4 + 4
+	maxDelta      = 60   // leaders in one packet
+	maxPacket     = 1100 // bytes of ours in one packet: a larger one would never fit and stay queued for ever
+)
+
+// leaders is the table of who leads what, as far as anybody said, and what of it is still to be
+// passed on.
+type leaders struct {
+	limit int    // groups
+	token func() // leaves word that something has changed; does not block
+
+	mu struct {
+		sync.RWMutex
+		table   map[record.GroupID]Leader // at most limit
+		news    []record.GroupID          // to be passed on, next first; each once
+		left    map[record.GroupID]int    // how often still; the keys are those of news
+		dropped uint64                    // for want of room
+		garbled uint64                    // messages that could not be read
+	}
+}
+
+func newLeaders(limit int, token func()) *leaders {
+	ls := &leaders{limit: limit, token: token}
+	ls.mu.table = make(map[record.GroupID]Leader)
+	ls.mu.left = make(map[record.GroupID]int)
+	return ls
+}
+
+// learn takes what is newer than what we know. If times is above 0, it is passed on that often.
+func (ls *leaders) learn(in []Leader, times int) {
+	ls.mu.Lock()
+	changed := false
+	for _, l := range in {
+		old, known := ls.mu.table[l.Group]
+		switch {
+		case known && !l.newer(old):
+			continue
+		case !known && len(ls.mu.table) >= ls.limit:
+			ls.mu.dropped++
+			continue
+		}
+		changed = true
+		ls.mu.table[l.Group] = l
+		if times > 0 {
+			if ls.mu.left[l.Group] == 0 {
+				ls.mu.news = append(ls.mu.news, l.Group)
+			}
+			ls.mu.left[l.Group] = times
+		}
+	}
+	ls.mu.Unlock()
+	if changed {
+		ls.token()
+	}
+}
+
+func (ls *leaders) get(g record.GroupID) (Leader, bool) {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	l, ok := ls.mu.table[g]
+	return l, ok
+}
+
+// retain forgets the groups that keep does not want.
+func (ls *leaders) retain(keep func(record.GroupID) bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for g := range ls.mu.table {
+		if !keep(g) {
+			delete(ls.mu.table, g) // delta skips it
+		}
+	}
+}
+
+// delta gives a packet of at most limit bytes with what is to be passed on, nil if there is
+// nothing or no room. What has been sent goes to the end of the queue.
+func (ls *leaders) delta(limit int) []byte {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	n := min(len(ls.mu.news), maxDelta, (min(limit, maxPacket)-1)/leaderSize)
+	if n <= 0 {
+		return nil
+	}
+	out := make([]Leader, 0, n)
+	sent := ls.mu.news[:n]
+	ls.mu.news = ls.mu.news[n:]
+	for _, g := range sent {
+		l, known := ls.mu.table[g]
+		if known {
+			out = append(out, l)
+		}
+		if ls.mu.left[g]--; !known || ls.mu.left[g] <= 0 {
+			delete(ls.mu.left, g)
+			continue
+		}
+		ls.mu.news = append(ls.mu.news, g)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return encodeLeaders(out)
+}
+
+// full gives the whole table.
+func (ls *leaders) full() []byte {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	out := make([]Leader, 0, len(ls.mu.table))
+	for _, l := range ls.mu.table {
+		out = append(out, l)
+	}
+	return encodeLeaders(out)
+}
+
+// hear learns from what another node sent: at most most leaders, to be passed on times times.
+func (ls *leaders) hear(b []byte, most, times int) {
+	in, err := parseLeaders(b, most)
+	if err != nil {
+		ls.mu.Lock()
+		ls.mu.garbled++
+		ls.mu.Unlock()
+		return
+	}
+	ls.learn(in, times)
+}
+
+func encodeLeaders(in []Leader) []byte {
+	b := append(make([]byte, 0, 1+leaderSize*len(in)), leadersFormat)
+	for _, l := range in {
+		b = binary.BigEndian.AppendUint64(b, uint64(l.Group))
+		b = binary.BigEndian.AppendUint32(b, uint32(l.Leader))
+		b = binary.BigEndian.AppendUint32(b, uint32(l.Epoch))
+	}
+	return b
+}
+
+func parseLeaders(b []byte, most int) ([]Leader, error) {
+	switch {
+	case len(b) == 0 || b[0] != leadersFormat:
+		return nil, errors.New("no list of leaders, or of another format")
+	case (len(b)-1)%leaderSize != 0:
+		return nil, errors.New("a list of leaders is cut off")
+	case (len(b)-1)/leaderSize > most:
+		return nil, fmt.Errorf("a list of more than %d leaders", most)
+	}
+	out := make([]Leader, 0, (len(b)-1)/leaderSize)
+	for b = b[1:]; len(b) > 0; b = b[leaderSize:] {
+		l := Leader{
+			Group:  record.GroupID(binary.BigEndian.Uint64(b)),
+			Leader: record.NodeID(binary.BigEndian.Uint32(b[8:])),
+			Epoch:  record.Epoch(binary.BigEndian.Uint32(b[12:])),
+		}
+		if l.Epoch < 0 || l.Leader <= 0 && l.Leader != record.NoNode {
+			return nil, fmt.Errorf("group %d with leader %d and epoch %d", l.Group, l.Leader, l.Epoch)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// retransmits is how often news is passed on in a cluster of n, as memberlist does it for its own.
+func retransmits(n int) int {
+	return retransmitMult * int(math.Ceil(math.Log10(float64(n+1))))
+}

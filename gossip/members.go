@@ -1,0 +1,187 @@
+package gossip
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"edged/record"
+)
+
+// Member is what gossip knows of a node.
+type Member struct {
+	Meta
+	Host  string // its address, without port
+	Addr  string // where its gossip listens, host:port
+	Alive bool   // according to gossip, which is seconds late and may be wrong
+}
+
+// members holds every name that memberlist told us of. A name is one life of a node.
+type members struct {
+	limit int           // names
+	keep  time.Duration // that a dead name stays at least, so that memberlist has forgotten it before us
+	token func()        // leaves word that something has changed; does not block
+
+	mu struct {
+		sync.Mutex
+		self     Meta
+		names    map[string]*life // at most limit
+		refused  uint64
+		lastWhy  string // of the last refusal
+		clones   uint64
+		lastTwin string // of the last clone
+	}
+}
+
+type life struct {
+	Member
+	died time.Time // zero while alive
+}
+
+func newMembers(self Meta, limit int, keep time.Duration, token func()) *members {
+	ms := &members{limit: limit, keep: keep, token: token}
+	ms.mu.self = self
+	ms.mu.names = make(map[string]*life)
+	return ms
+}
+
+func (ms *members) self() Meta {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	return ms.mu.self
+}
+
+// setSelf changes what we say of ourselves. Who we are does not change.
+func (ms *members) setSelf(m Meta) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	old := ms.mu.self
+	m.Node, m.Instance, m.BootCounter, m.Boot = old.Node, old.Instance, old.BootCounter, old.Boot
+	ms.mu.self = m
+}
+
+// admit decides whether memberlist may know a name at all.
+func (ms *members) admit(name string, meta []byte) error {
+	m, err := parseMeta(meta)
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if err == nil {
+		err = ms.checkLocked(name, m)
+	}
+	if err != nil {
+		ms.mu.refused++
+		ms.mu.lastWhy = strconv.Quote(name[:min(len(name), MaxName)]) + ": " + err.Error()
+	}
+	return err
+}
+
+func (ms *members) checkLocked(name string, m Meta) error {
+	self := ms.mu.self
+	switch {
+	case name != m.memberName():
+		return fmt.Errorf("the name is not that of node %d in life %d", m.Node, m.BootCounter)
+	case !self.mixes(m):
+		return fmt.Errorf("it is of cluster %v, this node of %v", m.Cluster, self.Cluster)
+	case m.Node == self.Node && (m.Instance != self.Instance || m.BootCounter > self.BootCounter || m.BootCounter == self.BootCounter && m.Boot != self.Boot):
+		ms.twinLocked(fmt.Sprintf("instance %v with boot counter %d", m.Instance, m.BootCounter))
+		return fmt.Errorf("it lives under this node's id %d", self.Node)
+	case ms.mu.names[name] == nil && !ms.roomLocked():
+		return fmt.Errorf("%d members are known already", len(ms.mu.names))
+	}
+	return nil
+}
+
+// twinLocked notes a second process under our own identity.
+func (ms *members) twinLocked(who string) {
+	ms.mu.clones++
+	ms.mu.lastTwin = who
+}
+
+// conflict notes that one name is claimed from two addresses: a cloned card.
+func (ms *members) conflict(name, ours, theirs string) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if name == ms.mu.self.memberName() {
+		ms.twinLocked("another process at " + theirs)
+		return
+	}
+	ms.mu.refused++
+	ms.mu.lastWhy = fmt.Sprintf("%s at %s: the name is held from %s", name, theirs, ours)
+}
+
+// roomLocked makes room for one name by forgetting the one that has been dead for longest. Those
+// that died lately stay, so that forged names cannot push memberlist's own table above the limit.
+func (ms *members) roomLocked() bool {
+	if len(ms.mu.names) < ms.limit {
+		return true
+	}
+	oldest := ""
+	for name, l := range ms.mu.names {
+		if !l.died.IsZero() && time.Since(l.died) > ms.keep && (oldest == "" || l.died.Before(ms.mu.names[oldest].died)) {
+			oldest = name
+		}
+	}
+	delete(ms.mu.names, oldest)
+	return oldest != ""
+}
+
+// alive notes a name that lives, or has changed. memberlist has asked admit before.
+func (ms *members) alive(name string, ip net.IP, port uint16, meta []byte) {
+	m, err := parseMeta(meta)
+	if err != nil {
+		return
+	}
+	ms.mu.Lock()
+	if ms.mu.names[name] != nil || ms.roomLocked() {
+		host := ip.String()
+		addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
+		ms.mu.names[name] = &life{Member: Member{Meta: m, Host: host, Addr: addr, Alive: true}}
+	}
+	ms.mu.Unlock()
+	ms.token()
+}
+
+func (ms *members) dead(name string) {
+	ms.mu.Lock()
+	if l := ms.mu.names[name]; l != nil && l.Alive {
+		l.Alive, l.died = false, time.Now()
+	}
+	ms.mu.Unlock()
+	ms.token()
+}
+
+// list gives the newest life of each node that may mix with us, by node id.
+func (ms *members) list() []Member {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	newest := make(map[record.NodeID]Member, len(ms.mu.names))
+	for _, l := range ms.mu.names {
+		old, known := newest[l.Node]
+		if ms.mu.self.mixes(l.Meta) && (!known || l.BootCounter > old.BootCounter) {
+			newest[l.Node] = l.Member
+		}
+	}
+	out := make([]Member, 0, len(newest))
+	for _, m := range newest {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// count is how many names are alive, us included.
+func (ms *members) count() int {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	n := 0
+	for _, l := range ms.mu.names {
+		if l.Alive {
+			n++
+		}
+	}
+	return n
+}
