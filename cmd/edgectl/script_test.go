@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,10 +10,23 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/urfave/cli/v2"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"edgectl": main})
+	testscript.Main(noLeaks{m}, map[string]func(){"edgectl": main})
+}
+
+// noLeaks fails the run if goroutines are left.
+type noLeaks struct{ m *testing.M }
+
+func (n noLeaks) Run() int {
+	code := n.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // TestScript runs the binary as scripts and people do. EDGECTL_NODES is a fake node of
@@ -27,6 +41,9 @@ func TestScript(t *testing.T) {
 			stopped()
 			e.Setenv("EDGECTL_NODES", addr)
 			e.Setenv("NOBODY", "127.0.0.1:1")
+			// The race detector makes each process wait a second at its end, for races
+			// that show late; here that would be a minute for nothing.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -16,17 +17,34 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/urfave/cli/v2"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"edged": main})
+	testscript.Main(noLeaks{m}, map[string]func(){"edged": main})
+}
+
+// noLeaks fails the run if goroutines are left.
+type noLeaks struct{ m *testing.M }
+
+func (n noLeaks) Run() int {
+	code := n.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // TestScript runs the binary as a person or systemd would: command lines, exit codes,
 // what is on stdout and what on stderr.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata",
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each process ends a second later
+			return nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
 }
