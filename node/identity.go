@@ -1,15 +1,13 @@
 package node
 
 import (
-	"fmt"
-
-	"edged/gossip"
-
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // checkClone ends a node that the others take for a clone: two processes under one identity would
@@ -19,35 +17,34 @@ func (n *Node) checkClone(err error) {
 	n.cancel()
 }
 
-// membersFile keeps the gossip addresses that were seen last, for a start without any join address.
-const membersFile = "members"
+// membersFile keeps the gossip addresses that were seen last, for a start without any join address. It is
+// a memory aid: trouble with it is no trouble of the node.
+const (
+	membersFile    = "members"
+	maxMembersFile = 64 << 10
+)
 
-// savedMembers reads the addresses; trouble with the file is no trouble, it is a memory aid.
-func (n *Node) savedMembers() []string {
-	if n.opts.FS != nil {
-		return nil
+func (n *Node) savedMembers() ([]string, error) {
+	f, err := n.fs().Open(n.fs().PathJoin(n.cfg.DataDir, membersFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	b, err := os.ReadFile(filepath.Join(n.cfg.DataDir, membersFile))
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("saved member addresses", "err", err)
-		}
-		return nil
+		return nil, err
 	}
-	lines := strings.Fields(string(b))
-	return lines[:min(len(lines), gossip.MaxSaved)]
+	b, err := io.ReadAll(io.LimitReader(f, maxMembersFile))
+	return strings.Fields(string(b)), errors.Join(err, f.Close())
 }
 
-func (n *Node) saveMembers(addrs []string) {
-	if n.opts.FS != nil {
-		return
-	}
-	path := filepath.Join(n.cfg.DataDir, membersFile)
-	err := os.WriteFile(path+".new", []byte(strings.Join(addrs, "\n")+"\n"), 0o644)
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
+func (n *Node) saveMembers(addrs []string) error {
+	path := n.fs().PathJoin(n.cfg.DataDir, membersFile)
+	f, err := n.fs().Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
-		n.log.Warn("member addresses could not be saved", "err", err)
+		return err
 	}
+	_, err = f.Write([]byte(strings.Join(addrs, "\n") + "\n"))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return n.fs().Rename(path+".new", path)
 }

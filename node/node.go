@@ -216,7 +216,7 @@ func (n *Node) openGossip() (err error) {
 	n.gossip, err = gossip.Start(gossip.Config{
 		Meta: n.gossipMeta(), ClusterName: n.cfg.Cluster, Key: key, BindAddr: n.cfg.GossipAddr, AdvertiseHost: n.advertise,
 		Join: n.cfg.Join, Transport: n.opts.Gossip, Logger: n.log,
-		Saved: n.savedMembers, Save: n.saveMembers,
+		SavedFile: n.savedMembers, Save: n.saveMembers,
 	})
 	if err != nil {
 		return fmt.Errorf("gossip: %w", err)
