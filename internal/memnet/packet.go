@@ -12,22 +12,22 @@ import (
 // packetsQueued bounds the packets that have arrived at a port and were not taken; more are lost.
 const packetsQueued = 512
 
-// Packet is a datagram.
-type Packet struct {
-	From string // "name:port"
-	Data []byte
-	At   time.Time // when it arrived
-}
-
 // Packets is a port for datagrams. They get lost, come twice and overtake each other as the
-// Link says; those sent into a cut are lost.
+// Link says; those sent into a cut are lost. It is a net.PacketConn without deadlines.
 type Packets struct {
 	host *Host
-	addr string
-	c    chan Packet
-	done chan struct{}
+	addr addr
+	c    chan packet
+	done chan struct{} // closed when the port or its host is
 	once sync.Once
 }
+
+type packet struct {
+	from addr
+	data []byte
+}
+
+var _ net.PacketConn = (*Packets)(nil)
 
 // ListenPackets takes a port of the host, 0 for a free one.
 func (h *Host) ListenPackets(port int) (*Packets, error) {
@@ -38,26 +38,35 @@ func (h *Host) ListenPackets(port int) (*Packets, error) {
 		n.lastPort++
 		port = n.lastPort
 	}
-	a := net.JoinHostPort(h.name, strconv.Itoa(port))
+	a := addr(net.JoinHostPort(h.name, strconv.Itoa(port)))
 	if h.off {
-		return nil, opError("listen", addr(a), syscall.ENETDOWN)
+		return nil, opError("listen", a, syscall.ENETDOWN)
 	}
-	if n.packets[a] != nil {
-		return nil, opError("listen", addr(a), syscall.EADDRINUSE)
+	if n.packets[string(a)] != nil {
+		return nil, opError("listen", a, syscall.EADDRINUSE)
 	}
-	p := &Packets{host: h, addr: a, c: make(chan Packet, packetsQueued), done: make(chan struct{})}
-	n.packets[a] = p
+	p := &Packets{host: h, addr: a, c: make(chan packet, packetsQueued), done: make(chan struct{})}
+	n.packets[string(a)] = p
 	return p, nil
 }
 
-// Addr is "name:port".
-func (p *Packets) Addr() string { return p.addr }
+// ReadFrom waits for a packet; what does not fit into b is lost.
+func (p *Packets) ReadFrom(b []byte) (int, net.Addr, error) {
+	select {
+	case pk := <-p.c:
+		return copy(b, pk.data), pk.from, nil
+	case <-p.done:
+		return 0, nil, opError("read", p.addr, net.ErrClosed)
+	}
+}
 
-// C brings what arrives. It is never closed.
-func (p *Packets) C() <-chan Packet { return p.c }
+// LocalAddr is "name:port".
+func (p *Packets) LocalAddr() net.Addr { return p.addr }
 
-// Done is closed when the port or its host is.
-func (p *Packets) Done() <-chan struct{} { return p.done }
+// SetDeadline and the two below it do nothing: Close ends a wait.
+func (p *Packets) SetDeadline(time.Time) error      { return nil }
+func (p *Packets) SetReadDeadline(time.Time) error  { return nil }
+func (p *Packets) SetWriteDeadline(time.Time) error { return nil }
 
 // Close gives the port back.
 func (p *Packets) Close() error {
@@ -68,27 +77,27 @@ func (p *Packets) Close() error {
 }
 
 func (p *Packets) closeLocked() {
-	if p.host.n.packets[p.addr] == p {
-		delete(p.host.n.packets, p.addr)
+	if p.host.n.packets[string(p.addr)] == p {
+		delete(p.host.n.packets, string(p.addr))
 	}
 	p.once.Do(func() { close(p.done) })
 }
 
-// Send sends a packet to "name:port". There is no telling whether it arrives.
-func (p *Packets) Send(to string, b []byte) error {
-	name, _, err := net.SplitHostPort(to)
+// WriteTo sends a packet to "name:port". There is no telling whether it arrives.
+func (p *Packets) WriteTo(b []byte, to net.Addr) (int, error) {
+	name, _, err := net.SplitHostPort(to.String())
 	if err != nil {
-		return opError("send", addr(to), err)
+		return 0, opError("send", to, err)
 	}
 	n := p.host.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p.host.off {
-		return opError("send", addr(to), syscall.ENETDOWN)
+		return 0, opError("send", to, syscall.ENETDOWN)
 	}
 	w := n.way(p.host.name, name)
 	if w.cut || n.chance(w.Loss) {
-		return nil
+		return len(b), nil
 	}
 	copies := 1
 	if n.chance(w.Twice) {
@@ -96,9 +105,9 @@ func (p *Packets) Send(to string, b []byte) error {
 	}
 	for range copies {
 		data := slices.Clone(b)
-		time.AfterFunc(time.Until(w.arrival(n.rand, len(b))), func() { n.deliver(p, to, data) })
+		time.AfterFunc(time.Until(w.arrival(n.rand, len(b))), func() { n.deliver(p, to.String(), data) })
 	}
-	return nil
+	return len(b), nil
 }
 
 func (n *Network) chance(share float64) bool { return share > 0 && n.rand.Float64() < share }
@@ -107,11 +116,11 @@ func (n *Network) deliver(from *Packets, to string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.packets[to]
-	if p == nil || p.host.off {
+	if p == nil || p.host.off || n.way(from.host.name, p.host.name).cut {
 		return
 	}
 	select {
-	case p.c <- Packet{From: from.addr, Data: data, At: time.Now()}:
+	case p.c <- packet{from: from.addr, data: data}:
 	default:
 	}
 }
