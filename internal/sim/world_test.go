@@ -1,0 +1,324 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edged/internal/memnet"
+	"edged/node"
+	"edged/record"
+	"edged/transport/wire"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	nativePort = 7400
+	dataDir    = "data"
+	memTable   = 64 << 10 // so that buckets turn over within a run
+)
+
+// world is one run: machines, a network, clients, and what is known about them.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	rng      *rand.Rand // the script's; nobody else draws from it
+	began    time.Time
+	net      *memnet.Network
+	story    *story
+	hist     *history
+	clock    wall
+	broken   atomic.Pointer[violation]
+	stop     chan struct{} // ends the clients
+	wg       sync.WaitGroup
+	machines []*machine // changed by the script only, under mu
+
+	// mu guards what clients look up while the script changes it: which machines there are, and the
+	// life of each.
+	mu    sync.RWMutex
+	names map[record.NodeID]string
+}
+
+// violation is a law that was broken.
+type violation struct{ law, text string }
+
+// wall is the clock that people set.
+type wall struct{ ahead atomic.Int64 }
+
+func (c *wall) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), net: memnet.New(), story: newStory(), stop: make(chan struct{})}
+	w.net.SetRand(rand.New(rand.NewPCG(seed, 2)))
+	w.hist = newHistory(w)
+	w.names = map[record.NodeID]string{}
+	return w
+}
+
+// fail notes the first law that was broken. The run ends soon after.
+func (w *world) fail(law, format string, args ...any) {
+	v := &violation{law, fmt.Sprintf(format, args...)}
+	if !w.broken.CompareAndSwap(nil, v) {
+		return
+	}
+	w.story.tell("LAW", "broken: %s: %s", v.law, v.text)
+	// Now, because a run that is broken may not end.
+	fmt.Fprintf(os.Stderr, "\n%s--- seed %d broke the law %q: %s\n", w.story, w.seed, v.law, v.text)
+}
+
+func (w *world) over() bool { return w.broken.Load() != nil }
+
+func (w *world) since() time.Duration { return time.Since(w.began) }
+
+// name is what the story calls a node.
+func (w *world) name(id record.NodeID) string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if n := w.names[id]; n != "" {
+		return n
+	}
+	return id.String()
+}
+
+// machine is one computer with a disk. Its life is the process on it.
+type machine struct {
+	w     *world
+	index int
+	name  string
+	addrs int // addresses it had so far
+	host  *memnet.Host
+	mem   *vfs.MemFS
+	disk  *disk
+	life  *life // nil while nothing runs
+	boots int
+	// nodes that form the cluster together; 0 joins one
+	expect int
+	join   []string
+}
+
+func (w *world) addMachine(expect int, join []string) *machine {
+	m := &machine{w: w, index: len(w.machines) + 1, mem: vfs.NewCrashableMem(), expect: expect, join: join}
+	m.name = "n" + strconv.Itoa(m.index)
+	m.host = w.net.Host(m.addr())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.machines = append(w.machines, m)
+	return m
+}
+
+// addr is the address that the machine has now.
+func (m *machine) addr() string { return fmt.Sprintf("10.0.%d.%d", m.addrs, m.index) }
+
+// move gives a machine that is off another address.
+func (m *machine) move() {
+	m.addrs++
+	m.host.PowerOff()
+	m.host = m.w.net.Host(m.addr())
+	m.w.story.tell(m.name, "has the address %s now", m.addr())
+}
+
+// life is one run of a node's process.
+type life struct {
+	m      *machine
+	n      *node.Node
+	id     record.NodeID
+	number int
+	cancel context.CancelFunc
+	ended  chan struct{} // Run returned
+	err    error         // what Run returned
+	gone   chan struct{} // the process is dead, whatever its goroutines still do
+
+	gate sync.RWMutex // an answer is taken before a death or not at all
+	dead bool
+}
+
+// start boots the machine. What New returns as an error is returned.
+func (m *machine) start() error {
+	w := m.w
+	m.boots++
+	m.disk = newDisk(m.mem, w.seed<<8|uint64(m.boots))
+	g, err := gossipOn(m.host)
+	if err != nil {
+		return err
+	}
+	cfg := node.DefaultConfig()
+	cfg.DataDir, cfg.NodeName, cfg.Cluster = dataDir, m.name, "sim"
+	cfg.Advertise, cfg.BootstrapExpect, cfg.Join = m.addr(), m.expect, m.join
+	host := m.host
+	n, err := node.New(cfg, node.Options{
+		Logger: slog.New(teller{s: w.story, name: m.name}), Version: "sim", FS: m.disk, Gossip: g,
+		Listen: func(addr string) (net.Listener, error) {
+			_, p, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			port, _ := strconv.Atoi(p)
+			return host.Listen(port)
+		},
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return host.Dial(ctx, addr) },
+		Rand: rand.New(rand.NewPCG(w.seed, uint64(m.index)<<32|uint64(m.boots))),
+		Wall: w.clock.now, MemTable: memTable,
+	})
+	if err != nil {
+		_ = g.Shutdown()
+		w.story.tell(m.name, "does not start: %v", err)
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &life{m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
+	w.mu.Lock()
+	w.names[l.id], m.life = m.name, l
+	w.mu.Unlock()
+	w.story.tell(m.name, "starts as node %d, boot %d, at %s", l.id, n.Identity().BootCounter, m.addr())
+	w.wg.Go(func() {
+		l.err = n.Run(ctx)
+		close(l.ended)
+	})
+	return nil
+}
+
+// answer runs f unless the process is dead: a dead one answers nobody.
+func (l *life) answer(f func()) bool {
+	l.gate.RLock()
+	defer l.gate.RUnlock()
+	if !l.dead {
+		f()
+	}
+	return !l.dead
+}
+
+// die makes the process dead. What its goroutines do from here on reaches nobody: its host is off
+// the network and its disk is not the machine's any more.
+func (l *life) die(end func()) {
+	l.m.w.hist.lifeEnds(l)
+	l.gate.Lock()
+	l.dead = true
+	end()
+	l.gate.Unlock()
+	close(l.gone)
+	l.cancel()
+	l.m.w.mu.Lock()
+	l.m.life = nil
+	l.m.w.mu.Unlock()
+}
+
+// powerCut takes the power away: kept percent of what was not synced is on the disk afterwards.
+func (m *machine) powerCut(kept int) {
+	m.w.story.tell(m.name, "POWER CUT, %d%% of what was not synced is kept", kept)
+	rng := rand.New(rand.NewPCG(m.w.rng.Uint64(), 4))
+	old := m.disk
+	m.life.die(func() {
+		m.host.PowerOff()
+		m.mem = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rng})
+	})
+	old.heal() // or its goroutines never end
+}
+
+// kill ends the process as kill -9 does: the system lives and keeps what was written.
+func (m *machine) kill() {
+	m.w.story.tell(m.name, "KILLED")
+	rng := rand.New(rand.NewPCG(m.w.rng.Uint64(), 4))
+	old := m.disk
+	m.life.die(func() {
+		m.host.Kill()
+		m.mem = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
+		m.host = m.host.Replace()
+	})
+	old.heal()
+}
+
+// powerOn lets the machine answer on the network again; no process runs on it yet.
+func (m *machine) powerOn() { m.host = m.host.Replace() }
+
+// shutDown stops the process as an operator does, and waits for it.
+func (m *machine) shutDown() error {
+	l := m.life
+	m.w.story.tell(m.name, "is told to stop")
+	l.cancel()
+	select {
+	case <-l.ended:
+	case <-time.After(30 * time.Second):
+		m.w.fail(lawStops, "%s does not stop within 30 s", m.name)
+		return errors.New("does not stop")
+	}
+	m.life.die(func() {})
+	m.host = m.host.Replace()
+	m.w.story.tell(m.name, "stopped: %v", l.err)
+	return l.err
+}
+
+// lives are the processes that run, in the order of their machines.
+func (w *world) lives() []*life {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var ls []*life
+	for _, m := range w.machines {
+		if m.life != nil {
+			ls = append(ls, m.life)
+		}
+	}
+	return ls
+}
+
+// errGone is what a client gets from a node that died before it answered.
+var errGone = errors.New("the node is gone")
+
+// produce sends one batch and calls done once, with errGone if the node dies or takes too long.
+func (l *life) produce(req wire.ProduceRequest, patience time.Duration) <-chan wire.ProduceResponse {
+	out := make(chan wire.ProduceResponse, 2)
+	gone := wire.ProduceResponse{BaseOffset: -1, Err: errGone}
+	if !l.answer(func() {}) {
+		out <- gone
+		return out
+	}
+	answered := make(chan struct{})
+	var once sync.Once
+	finish := func(r wire.ProduceResponse) {
+		once.Do(func() {
+			out <- r
+			close(answered)
+		})
+	}
+	l.n.Broker().Produce(req, func(r wire.ProduceResponse) { l.answer(func() { finish(r) }) })
+	go func() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-answered:
+		case <-l.gone:
+			finish(gone)
+		case <-timer.C:
+			finish(gone)
+		}
+	}()
+	return out
+}
+
+// ask calls a node; false if it died before it answered.
+func ask[T any](l *life, patience time.Duration, f func(ctx context.Context, b wire.Broker) T) (out T, ok bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if !l.answer(func() {}) {
+		return out, false
+	}
+	r := f(ctx, l.n.Broker())
+	ok = l.answer(func() { out = r })
+	return out, ok
+}
