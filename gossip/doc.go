@@ -2,16 +2,17 @@
 // memberlist, finds and spreads, and never decides: who is alive for an election is for the
 // peer connections to say, who belongs to the cluster for the metadata.
 //
-//	                 memberlist (its own goroutines)
-//	              calls back |                ^ is called by
-//	                         v                |
-//	+--------- delegate ----------+      +----+------+---------+
-//	| members: names, lives       |      | rejoin    | updater |
-//	| leaders: newest epoch, news |      +----+------+---------+
-//	+-----------------------------+           ^
-//	    ^                 | a token           |
-//	    | Members, Leader v                   | SetMeta
-//	  node  <-------- Events -----------------+
+//	              memberlist, with goroutines of its own
+//	               | calls back                ^ is called by
+//	               v                           |
+//	+---------- delegate ----------+      +----+----+
+//	| members: names, lives        |      | rejoin  |
+//	| leaders: newest epoch, news  |      | SetMeta |
+//	+------------------------------+      | Leave   |
+//	   ^                   | a token      +---------+
+//	   | Members, Leader   v                   ^
+//	  node <------------ Events                |
+//	   +---------------------------------------+
 //
 // # Names and lives
 //
@@ -31,7 +32,6 @@
 //	rejoin    until Close: looks for known addresses that are no live member, dials them, saves
 //	          the list of addresses when it has changed
 //	join      up to joinsAtOnce, children of rejoin, which waits for them
-//	updater   until Close: tells memberlist of a changed Meta, which blocks for a while
 //	accept, receive   of Transport, until its Shutdown
 //
 // members.mu and leaders.mu are leaves: nothing is called under them. memberlist's node lock
@@ -47,7 +47,10 @@
 //
 // Leaders, in a packet up to maxDelta of those that changed, in the exchange of full state all:
 //
-//	format u8 (1), then for each: group u64, leader i32, epoch i32
+//	format u8 (1), cluster [16], then for each: group u64, leader i32, epoch i32
+//
+// Leaders of another cluster are not heard: its groups have the same numbers. Nodes of two
+// clusters meet when one of them was virgin; they stay hidden from Members afterwards.
 //
 // Without a key anybody on the network can forge all of it, and with one every member can:
 // it is bounded, and used as a hint only.

@@ -57,7 +57,7 @@ func Start(cfg Config) (*Gossip, error) {
 		events: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
 	g.members = newMembers(cfg.Meta, cfg.Limits.Members, forgetMembersOver, tokens(g.events, g.wake))
-	g.leaders = newLeaders(cfg.Limits.Groups, tokens(g.events))
+	g.leaders = newLeaders(cfg.Meta.Cluster, cfg.Limits.Groups, tokens(g.events))
 	advertiseIP, port, err := t.FinalAdvertiseAddr(ip, 0)
 	if err == nil {
 		g.addr = net.JoinHostPort(advertiseIP.String(), strconv.Itoa(port))
@@ -103,7 +103,8 @@ func advertised(host string) (string, error) {
 func (g *Gossip) Addr() string { return g.addr }
 
 // SetMeta changes what others are told of this node. Node, Instance, BootCounter and Boot are
-// those of Start. It is refused if it could not be understood elsewhere.
+// those of Start. Another Cluster empties the table of leaders. It is refused if it could not be
+// understood elsewhere.
 func (g *Gossip) SetMeta(m Meta) error {
 	m.Node = g.cfg.Meta.Node
 	if err := m.validate(); err != nil {
@@ -115,6 +116,7 @@ func (g *Gossip) SetMeta(m Meta) error {
 		return errClosed
 	}
 	g.members.setSelf(m)
+	g.leaders.setCluster(m.Cluster)
 	_ = g.list.UpdateNode(time.Nanosecond) // an error only says that nobody has heard it within that time
 	g.members.token()
 	return nil
@@ -128,8 +130,8 @@ func (g *Gossip) Members() []Member { return g.members.list() }
 func (g *Gossip) Events() <-chan struct{} { return g.events }
 
 // PublishLeaders spreads who leads groups that this node has a replica of. What is not newer
-// than what is known already is left out.
-func (g *Gossip) PublishLeaders(ls []Leader) { g.leaders.learn(ls, retransmits(g.members.count())) }
+// than what is known already is left out, and all of it while this node is in no cluster.
+func (g *Gossip) PublishLeaders(ls []Leader) { g.leaders.publish(ls, retransmits(g.members.count())) }
 
 // Leader tells who led a group when somebody last said so. It may be out of date; the
 // node it names will say so.

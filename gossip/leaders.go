@@ -24,6 +24,7 @@ func (l Leader) newer(old Leader) bool {
 
 const (
 	leadersFormat = 1
+	leadersHead   = 1 + 16 // format and cluster
 	leaderSize    = 8 + 4 + 4
 	maxDelta      = 60   // leaders in one packet
 	maxPacket     = 1100 // bytes of ours in one packet: a larger one would never fit and stay queued for ever
@@ -37,6 +38,7 @@ type leaders struct {
 
 	mu struct {
 		sync.RWMutex
+		cluster record.ClusterID          // whose groups these are; zero: none, and the table is empty
 		table   map[record.GroupID]Leader // at most limit
 		news    []record.GroupID          // to be passed on, next first; each once
 		left    map[record.GroupID]int    // how often still; the keys are those of news
@@ -45,16 +47,43 @@ type leaders struct {
 	}
 }
 
-func newLeaders(limit int, token func()) *leaders {
+func newLeaders(cluster record.ClusterID, limit int, token func()) *leaders {
 	ls := &leaders{limit: limit, token: token}
-	ls.mu.table = make(map[record.GroupID]Leader)
-	ls.mu.left = make(map[record.GroupID]int)
+	ls.mu.cluster = cluster
+	ls.clearLocked()
 	return ls
 }
 
-// learn takes what is newer than what we know. If times is above 0, it is passed on that often.
-func (ls *leaders) learn(in []Leader, times int) {
+func (ls *leaders) clearLocked() {
+	ls.mu.table, ls.mu.news, ls.mu.left = make(map[record.GroupID]Leader), nil, make(map[record.GroupID]int)
+}
+
+// setCluster begins with an empty table if the cluster is another one than before.
+func (ls *leaders) setCluster(c record.ClusterID) {
 	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if c != ls.mu.cluster {
+		ls.mu.cluster = c
+		ls.clearLocked()
+	}
+}
+
+// publish takes what this node knows itself.
+func (ls *leaders) publish(in []Leader, times int) {
+	ls.mu.RLock()
+	c := ls.mu.cluster
+	ls.mu.RUnlock()
+	ls.learn(c, in, times)
+}
+
+// learn takes what is newer than what we know, if it is of our cluster. If times is above 0, it is
+// passed on that often.
+func (ls *leaders) learn(cluster record.ClusterID, in []Leader, times int) {
+	ls.mu.Lock()
+	if cluster != ls.mu.cluster || cluster.IsZero() {
+		ls.mu.Unlock()
+		return
+	}
 	changed := false
 	for _, l := range in {
 		old, known := ls.mu.table[l.Group]
@@ -103,7 +132,7 @@ func (ls *leaders) retain(keep func(record.GroupID) bool) {
 func (ls *leaders) delta(limit int) []byte {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	n := min(len(ls.mu.news), maxDelta, (min(limit, maxPacket)-1)/leaderSize)
+	n := min(len(ls.mu.news), maxDelta, (min(limit, maxPacket)-leadersHead)/leaderSize)
 	if n <= 0 {
 		return nil
 	}
@@ -124,7 +153,7 @@ func (ls *leaders) delta(limit int) []byte {
 	if len(out) == 0 {
 		return nil
 	}
-	return encodeLeaders(out)
+	return encodeLeaders(ls.mu.cluster, out)
 }
 
 // full gives the whole table.
@@ -135,23 +164,24 @@ func (ls *leaders) full() []byte {
 	for _, l := range ls.mu.table {
 		out = append(out, l)
 	}
-	return encodeLeaders(out)
+	return encodeLeaders(ls.mu.cluster, out)
 }
 
 // hear learns from what another node sent: at most most leaders, to be passed on times times.
 func (ls *leaders) hear(b []byte, most, times int) {
-	in, err := parseLeaders(b, most)
+	cluster, in, err := parseLeaders(b, most)
 	if err != nil {
 		ls.mu.Lock()
 		ls.mu.garbled++
 		ls.mu.Unlock()
 		return
 	}
-	ls.learn(in, times)
+	ls.learn(cluster, in, times)
 }
 
-func encodeLeaders(in []Leader) []byte {
-	b := append(make([]byte, 0, 1+leaderSize*len(in)), leadersFormat)
+func encodeLeaders(cluster record.ClusterID, in []Leader) []byte {
+	b := append(make([]byte, 0, leadersHead+leaderSize*len(in)), leadersFormat)
+	b = append(b, cluster[:]...)
 	for _, l := range in {
 		b = binary.BigEndian.AppendUint64(b, uint64(l.Group))
 		b = binary.BigEndian.AppendUint32(b, uint32(l.Leader))
@@ -160,28 +190,29 @@ func encodeLeaders(in []Leader) []byte {
 	return b
 }
 
-func parseLeaders(b []byte, most int) ([]Leader, error) {
+func parseLeaders(b []byte, most int) (cluster record.ClusterID, out []Leader, err error) {
 	switch {
-	case len(b) == 0 || b[0] != leadersFormat:
-		return nil, errors.New("no list of leaders, or of another format")
-	case (len(b)-1)%leaderSize != 0:
-		return nil, errors.New("a list of leaders is cut off")
-	case (len(b)-1)/leaderSize > most:
-		return nil, fmt.Errorf("a list of more than %d leaders", most)
+	case len(b) < leadersHead || b[0] != leadersFormat:
+		return cluster, nil, errors.New("no list of leaders, or of another format")
+	case (len(b)-leadersHead)%leaderSize != 0:
+		return cluster, nil, errors.New("a list of leaders is cut off")
+	case (len(b)-leadersHead)/leaderSize > most:
+		return cluster, nil, fmt.Errorf("a list of more than %d leaders", most)
 	}
-	out := make([]Leader, 0, (len(b)-1)/leaderSize)
-	for b = b[1:]; len(b) > 0; b = b[leaderSize:] {
+	copy(cluster[:], b[1:])
+	out = make([]Leader, 0, (len(b)-leadersHead)/leaderSize)
+	for b = b[leadersHead:]; len(b) > 0; b = b[leaderSize:] {
 		l := Leader{
 			Group:  record.GroupID(binary.BigEndian.Uint64(b)),
 			Leader: record.NodeID(binary.BigEndian.Uint32(b[8:])),
 			Epoch:  record.Epoch(binary.BigEndian.Uint32(b[12:])),
 		}
 		if l.Epoch < 0 || l.Leader <= 0 && l.Leader != record.NoNode {
-			return nil, fmt.Errorf("group %d with leader %d and epoch %d", l.Group, l.Leader, l.Epoch)
+			return cluster, nil, fmt.Errorf("group %d with leader %d and epoch %d", l.Group, l.Leader, l.Epoch)
 		}
 		out = append(out, l)
 	}
-	return out, nil
+	return cluster, out, nil
 }
 
 // retransmits is how often news is passed on in a cluster of n, as memberlist does it for its own.

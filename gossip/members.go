@@ -84,7 +84,7 @@ func (ms *members) checkLocked(name string, m Meta) error {
 	switch {
 	case name != m.memberName():
 		return fmt.Errorf("the name is not that of node %d in life %d", m.Node, m.BootCounter)
-	case !self.mixes(m):
+	case ms.mu.names[name] == nil && !self.mixes(m): // a known one may change; list hides it
 		return fmt.Errorf("it is of cluster %v, this node of %v", m.Cluster, self.Cluster)
 	case m.Node == self.Node && (m.Instance != self.Instance || m.BootCounter > self.BootCounter || m.BootCounter == self.BootCounter && m.Boot != self.Boot):
 		ms.twinLocked(fmt.Sprintf("instance %v with boot counter %d", m.Instance, m.BootCounter))
