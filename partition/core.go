@@ -57,13 +57,18 @@ type Core struct {
 	sessions map[record.NodeID]*session
 	peers    []*session // by node id
 
-	dirty      []*group // touched in this turn
-	awake      []*group // ticked or watched for sleep
-	leaderless []*group // waiting for a leader or about to campaign
-	held       []*ProduceRequest
-	saves      []Save
+	dirty, spare []*group // touched in this turn; the other slice is kept for the next
+	awake        []*group // ticked or watched for sleep
+	leaderless   []*group // waiting for a leader or about to campaign
+	holding      []*group // with produces that wait for an election or a transfer
+	strays       []*group // led here though another node is preferred
+	held         int      // produces that wait, over all groups
+	saves        []Save
+	saveSeq      uint64 // counts saves
 
 	nextTick, nextReturn Time
+	nextCampaign         Time
+	stirred              bool  // who may campaign has to be looked at again
 	produceBytes         int64 // accepted and not answered
 	saveBytes            int64 // handed to the log writer and not reported
 	cacheBytes           int64
@@ -73,6 +78,9 @@ type Core struct {
 	failed               error
 	stats                Stats
 }
+
+// never is later than any time.
+const never Time = 1 << 62
 
 // Stats are counts since the start.
 type Stats struct {
@@ -92,10 +100,10 @@ func NewCore(cfg Config, now Time, states []storage.GroupState) *Core {
 	c := &Core{
 		cfg: cfg, log: cfg.Logger, now: now,
 		groups: map[record.GroupID]*group{}, sessions: map[record.NodeID]*session{},
-		nextTick: now + cfg.Timing.Tick, nextReturn: now + cfg.Timing.ReturnEvery,
+		nextTick: now + cfg.Timing.Tick, nextReturn: never, nextCampaign: never,
 	}
 	for _, s := range states {
-		c.open(s)
+		c.open(s, cfg.Unclean)
 	}
 	return c
 }
@@ -132,9 +140,7 @@ func (c *Core) Step(now Time, ev Event) {
 	case Resign:
 		c.resign()
 	case CheckpointAll:
-		for _, g := range c.order {
-			c.checkpoint(g, true)
-		}
+		c.checkpointAll()
 	}
 }
 
@@ -142,17 +148,29 @@ func (c *Core) Step(now Time, ev Event) {
 func (c *Core) Flush(now Time) {
 	c.advance(now)
 	c.timers()
-	for len(c.dirty) > 0 {
-		batch := c.dirty
-		c.dirty = nil
-		for _, g := range batch {
-			g.dirty = false
-			c.guard(g, func() { c.ready(g) })
-		}
-	}
+	c.settle()
+	c.campaignsDue()
+	c.settle()
 	c.evictCache()
+	if c.failed == nil {
+		c.beats() // last, so that they tell what is so now
+	}
 	for _, s := range c.peers {
 		c.flushFrames(s)
+	}
+}
+
+// settle draws the consequences for every group that was touched, until none is left.
+func (c *Core) settle() {
+	for len(c.dirty) > 0 {
+		batch := c.dirty
+		c.dirty = c.spare[:0]
+		for _, g := range batch {
+			g.dirty = false
+			c.readyGuarded(g)
+		}
+		clear(batch)
+		c.spare = batch
 	}
 }
 
@@ -196,6 +214,16 @@ func (c *Core) guard(g *group, fn func()) {
 	fn()
 }
 
+// readyGuarded is ready under guard.
+func (c *Core) readyGuarded(g *group) { c.guard(g, func() { c.ready(g) }) }
+
+// refresh makes a group's role and indices what they are for Raft by now.
+func (c *Core) refresh(g *group) {
+	if g.stepped {
+		c.readyGuarded(g)
+	}
+}
+
 // damage takes a replica out of service: it answers nothing, votes for nobody and is sent to no one.
 func (c *Core) damage(g *group, err error) {
 	if g.damaged != nil {
@@ -204,11 +232,21 @@ func (c *Core) damage(g *group, err error) {
 	g.damaged = err
 	c.stats.Damaged++
 	c.log.Error("replica damaged, out of service", "group", g.id, "replica", g.replica, "err", err)
-	c.dropWaiters(g, fmt.Errorf("group %d: %w: %v", g.id, record.ErrDamaged, err))
+	g.role, g.lead, g.serving = RoleDamaged, 0, false
+	c.retire(g, fmt.Errorf("group %d: %w: %v", g.id, record.ErrDamaged, err))
+	c.publish(g)
+}
+
+// retire takes a group out of everything that the Core goes through, and answers who waits.
+func (c *Core) retire(g *group, err error) {
+	c.dropWaiters(g, err)
+	c.dropHeld(g, err)
 	c.setAwake(g, false)
 	c.setLeaderless(g, false)
-	g.role, g.lead, g.serving = RoleDamaged, 0, false
-	c.publish(g)
+	c.setStray(g, false)
+	c.stand(g)
+	g.log.cache, g.log.bytes = nil, 0
+	c.countCache(g)
 }
 
 // fail is for a store that cannot write: nothing that was not saved may be promised, so
@@ -220,14 +258,12 @@ func (c *Core) fail(err error) {
 	c.failed = fmt.Errorf("%w: %v", record.ErrStorage, err)
 	c.log.Error("storage failed: this node serves reads only until it is restarted", "err", err)
 	for _, g := range c.order {
-		c.dropWaiters(g, c.failed)
-		g.role, g.lead, g.serving = RoleFollower, 0, false
+		if g.damaged == nil {
+			g.role, g.lead, g.serving = RoleFollower, 0, false
+		}
+		c.retire(g, c.failed)
 		c.publish(g)
 	}
-	for _, r := range c.held {
-		c.answer(r, ProduceResult{Err: c.failed})
-	}
-	c.held, c.awake, c.leaderless = nil, nil, nil
 }
 
 // touch marks a group whose consequences Flush has to draw. stepped means that Raft was
@@ -242,7 +278,7 @@ func (c *Core) touch(g *group, stepped bool) {
 
 // step gives Raft a message.
 func (c *Core) step(g *group, m *pb.Message) {
-	if g.damaged != nil || c.failed != nil {
+	if g.damaged != nil || g.removed || c.failed != nil {
 		return
 	}
 	c.guard(g, func() {

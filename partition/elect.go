@@ -8,11 +8,27 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 )
 
 // setAwake puts a group among those that are ticked, or takes it out: a sleeping group costs nothing.
 func (c *Core) setAwake(g *group, on bool) {
+	if was := g.awakeAt >= 0; was == on {
+		return
+	}
 	c.awake = place(c.awake, g, on, func(g *group) *int { return &g.awakeAt })
+	if on {
+		c.shareAwake(g, 1)
+	} else {
+		c.shareAwake(g, -1)
+	}
+}
+
+// shareAwake counts a group that is awake for every node that has a replica of it.
+func (c *Core) shareAwake(g *group, n int) {
+	for _, node := range g.nodes {
+		c.session(node).awake += n
+	}
 }
 
 // setLeaderless keeps a group among those that look for a leader.
@@ -22,10 +38,19 @@ func (c *Core) setLeaderless(g *group, on bool) {
 	switch {
 	case on && !was:
 		g.campaigns, g.campaignAt = 0, -1
+		c.stirred = true
 		c.wakeGroup(g)
 	case !on:
 		g.campaignAt = -1
 	}
+}
+
+// setStray keeps a group among those that are led here and should be led elsewhere.
+func (c *Core) setStray(g *group, on bool) {
+	if on && g.strayAt < 0 {
+		c.nextReturn = min(c.nextReturn, c.now+c.cfg.Timing.ReturnEvery)
+	}
+	c.strays = place(c.strays, g, on, func(g *group) *int { return &g.strayAt })
 }
 
 // place adds g to a list or removes it; at is where g remembers its place.
@@ -48,7 +73,7 @@ func place(list []*group, g *group, on bool, at func(*group) *int) []*group {
 
 // wakeGroup is called for everything that counts as traffic.
 func (c *Core) wakeGroup(g *group) {
-	if g.damaged != nil || c.failed != nil {
+	if g.damaged != nil || g.removed || c.failed != nil {
 		return
 	}
 	g.lastTraffic = c.now
@@ -60,127 +85,162 @@ func (c *Core) timers() {
 	if c.failed != nil {
 		return
 	}
-	t := c.cfg.Timing
 	for _, s := range c.peers {
-		if !s.dead && s.up && c.now-s.heard > s.limit {
-			s.why = fmt.Sprintf("nothing heard for %v", (c.now - s.heard).Round(time.Millisecond))
-			c.declareDead(s)
-		}
-		if !s.dead && !s.up && c.now-s.heard > t.DeadBusy {
+		if at := c.deathAt(s); c.now >= at {
 			s.why = "connection lost"
+			if s.up {
+				s.why = fmt.Sprintf("nothing heard for %v", (c.now - s.heard).Round(time.Millisecond))
+			}
 			c.declareDead(s)
 		}
 	}
-	if c.now >= c.nextTick {
-		c.nextTick = c.now + t.Tick
+	c.watchDisk()
+	if c.now >= c.nextTick && len(c.awake) > 0 {
+		c.nextTick = c.now + c.cfg.Timing.Tick
 		c.tick()
 	}
-	c.campaignsDue()
-	if len(c.held) > 0 {
-		c.retryHeld()
-	}
+	c.expireHeld()
 	if c.now >= c.nextReturn {
-		c.nextReturn = c.now + t.ReturnEvery
 		c.returnLeadership()
 	}
-	c.beats()
 }
 
-// NextWake is when Flush has to be called again if no event comes first.
+// deathAt is when a peer that stays silent counts as dead.
+func (c *Core) deathAt(s *session) Time {
+	switch {
+	case s.dead:
+		return never
+	case s.up:
+		return s.heard + s.limit + time.Millisecond
+	}
+	return s.heard + c.cfg.Timing.DeadBusy + time.Millisecond
+}
+
+// NextWake is when Flush has to be called again if no event comes first. It is called after
+// Flush; everything it names is done by the Flush at that time, or the Core would spin.
 func (c *Core) NextWake() Time {
-	next := c.nextBeat()
-	if c.failed != nil {
-		return c.now + time.Hour
-	}
-	if len(c.awake) > 0 {
-		next = min(next, c.nextTick)
-	}
-	for _, g := range c.leaderless {
-		if g.campaignAt >= 0 {
-			next = min(next, g.campaignAt)
+	next := c.now + time.Hour
+	if c.failed == nil {
+		next = min(next, c.nextBeat(), c.disk.due(&c.cfg.Timing), c.nextReturn)
+		if len(c.awake) > 0 {
+			next = min(next, c.nextTick)
 		}
-	}
-	for _, r := range c.held {
-		next = min(next, r.heldUntil)
-	}
-	for _, s := range c.peers {
-		switch {
-		case s.dead:
-		case s.up:
-			next = min(next, s.heard+s.limit+time.Millisecond)
-		default:
-			next = min(next, s.heard+c.cfg.Timing.DeadBusy+time.Millisecond)
+		if len(c.leaderless) > 0 {
+			next = min(next, c.nextCampaign)
 		}
-	}
-	if c.returnPending() {
-		next = min(next, c.nextReturn)
+		for _, g := range c.holding {
+			next = min(next, g.held[0].heldUntil)
+		}
+		for _, s := range c.peers {
+			next = min(next, c.deathAt(s))
+		}
 	}
 	c.due = max(next, c.now)
 	return c.due
 }
 
-// tick drives Raft's clock in the groups that are awake, and sends to sleep those that saw no
-// traffic. Followers are not ticked while their leader's session is fresh: its silence would be
-// noticed there, and a tick would only start elections against a leader that sleeps.
+// tick drives Raft's clock where this node leads, and sends to sleep what saw no traffic. No
+// other role has a clock of its own: a follower hears of its leader's death from the session, of
+// its stepping down from the claims, and who has no leader campaigns when its turn comes.
 func (c *Core) tick() {
 	for i := len(c.awake) - 1; i >= 0; i-- {
 		g := c.awake[i]
-		c.snapshotsDue(g)
-		if c.maySleep(g) {
+		if g.role == RoleLeader {
+			c.snapshotsDue(g)
+			c.endTransfer(g)
+		}
+		switch {
+		case c.maySleep(g):
 			c.setAwake(g, false)
-			continue
+		case g.role == RoleLeader:
+			c.guard(g, g.rn.Tick)
+			c.touch(g, true)
+		default:
+			c.askForNews(g)
 		}
-		follows := g.role == RoleFollower && g.lead != 0
-		if follows && c.live(g.lead.Node()) {
-			continue
-		}
-		if follows && g.lead != g.replica {
-			c.orphan(g, "node "+g.lead.Node().String()+" is not connected")
-		}
-		if g.leaderlessAt >= 0 && !c.mayCampaign(g) {
-			continue // nobody to elect or be elected by
-		}
-		c.guard(g, g.rn.Tick)
-		c.touch(g, true)
 	}
 }
 
-// maySleep tells whether a group can do without a clock until something happens. A leader may only
-// sleep when all live members have everything, know it, and are a majority.
+// askForNews is for a follower that has entries of which it was never told that they are
+// committed, though its leader lives and is silent: the message was lost, and the leader sleeps.
+func (c *Core) askForNews(g *group) {
+	every := c.cfg.Timing.SleepAfter / 2
+	if g.lead == 0 || g.applied == g.log.last || g.savesInFlight > 0 || c.now-g.lastTraffic < every || c.now-g.askedAt < every {
+		return
+	}
+	g.askedAt = c.now
+	c.addItem(c.session(g.lead.Node()), wakeItem([]record.GroupID{g.id}))
+}
+
+// maySleep tells whether a group can do without a clock until something happens.
 func (c *Core) maySleep(g *group) bool {
-	if c.now-g.lastTraffic < c.cfg.Timing.SleepAfter || g.savesInFlight > 0 || len(g.waiters) > 0 || g.confPending > g.applied {
+	if c.now-g.lastTraffic < c.cfg.Timing.SleepAfter || g.savesInFlight > 0 || len(g.waiters) > 0 || len(g.held) > 0 {
 		return false
 	}
-	switch g.role {
-	case RoleFollower:
-		return !g.isVoter(g.replica) || g.lead != 0 && c.live(g.lead.Node()) && g.applied == g.log.last
-	case RoleLeader:
-		if !g.serving || g.applied < g.log.last || g.transferUntil > c.now || !c.quorumLive(g) || len(g.snapshots) > 0 || c.reconcilePending(g) {
+	switch {
+	case g.role == RoleLeader:
+		return c.leaderMaySleep(g)
+	case g.role != RoleFollower || g.lead == 0 && !g.isVoter(g.replica):
+		return true
+	case g.lead == 0:
+		return !c.mayCampaign(g) // looked at again when somebody comes to life
+	}
+	return c.live(g.lead.Node()) && g.applied == g.log.last
+}
+
+// giveUpAfter is how many times SleepAfter a live member may say nothing at all before its
+// leader sleeps without it: its replica is out of service, or not made yet. It wakes the leader itself.
+const giveUpAfter = 5
+
+// leaderMaySleep holds when all live members have everything and are a majority, and nothing is
+// under way. Dead members are caught up when they come back.
+func (c *Core) leaderMaySleep(g *group) bool {
+	if !g.serving || g.applied < g.log.last || g.transferTo != 0 || !c.quorumLive(g) || len(g.snapshots) > 0 || g.confPending > g.applied {
+		return false
+	}
+	if !g.reached() {
+		if _, wait := c.nextChange(g); wait == 0 || c.live(wait.Node()) && !c.silent(g, wait) {
 			return false
 		}
-		for id, pr := range g.rn.Status().Progress {
-			if r := record.ReplicaID(id); r != g.replica && c.live(r.Node()) && pr.Match < g.log.last {
-				return false
-			}
-		}
-		return true
 	}
-	return g.role == RoleDamaged
+	may := true
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		r := record.ReplicaID(id)
+		if r != g.replica && pr.Match < g.log.last && c.live(r.Node()) && !c.silent(g, r) {
+			may = false
+		}
+	})
+	return may
+}
+
+// silent tells that a replica on a live node does not take part.
+func (c *Core) silent(g *group, r record.ReplicaID) bool {
+	pr, ok := g.progress(r)
+	return ok && !pr.RecentActive && c.now-g.lastTraffic >= giveUpAfter*c.cfg.Timing.SleepAfter
+}
+
+// progress is what the leader knows of another member.
+func (g *group) progress(r record.ReplicaID) (found tracker.Progress, ok bool) {
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if id == uint64(r) {
+			found, ok = pr, true
+		}
+	})
+	return found, ok
 }
 
 // snapshotsDue gives up base records that a follower never confirmed: Raft would wait for ever.
 func (c *Core) snapshotsDue(g *group) {
 	kept := g.snapshots[:0]
 	for _, s := range g.snapshots {
+		pr, ok := g.progress(s.to)
 		switch {
-		case g.role != RoleLeader:
+		case !ok || pr.State != tracker.StateSnapshot:
 		case c.now >= s.until || !c.live(s.to.Node()):
 			c.guard(g, func() { g.rn.ReportSnapshot(uint64(s.to), raft.SnapshotFailure) })
 			c.touch(g, true)
 		default:
-			if pr, ok := g.rn.Status().Progress[uint64(s.to)]; ok && pr.Match < g.log.base.Index {
-				kept = append(kept, s)
-			}
+			kept = append(kept, s)
 		}
 	}
 	g.snapshots = kept
@@ -192,32 +252,52 @@ func (c *Core) settleRole(g *group) {
 	leads := g.state == raft.StateLeader
 	switch {
 	case leads && (g.role != RoleLeader || g.ledTerm != g.term):
-		c.dropWaiters(g, record.ErrInterrupted)
-		g.role, g.ledTerm, g.serving, g.proposed = RoleLeader, g.term, faultStaleReads, g.next
-		g.snapshots, g.transferUntil, g.confPending, g.told = nil, 0, 0, nil
-		if g.reason == "" {
-			g.reason = "no leader was known"
-		}
-		g.reason = fmt.Sprintf("node %d was elected: %s", c.cfg.Node, g.reason)
-		c.setLeaderless(g, false)
-		c.wakeGroup(g)
-		c.commitTo(g, g.committed)
+		c.becomeLeader(g)
 	case !leads && g.role == RoleLeader:
-		g.role, g.serving, g.snapshots, g.transferUntil = RoleFollower, false, nil, 0
+		g.role, g.serving = RoleFollower, false
+		g.snapshots, g.transferTo, g.transferUntil, g.confPending = nil, 0, 0, 0
 		if g.reason = "the leader stepped down"; g.lead != 0 && g.lead != g.replica {
 			g.reason = fmt.Sprintf("node %d took over in a newer epoch", g.lead.Node())
 		}
 		c.dropWaiters(g, record.ErrInterrupted)
 	}
-	if !leads {
-		c.setLeaderless(g, g.lead == 0 && g.isVoter(g.replica))
+	if leads {
+		return
 	}
+	c.setLeaderless(g, g.lead == 0 && g.isVoter(g.replica))
+	if g.state == raft.StateCandidate && g.candidateTerm != g.term {
+		// A majority lets it stand; to campaign again before the votes are on disk would end
+		// the election that is running.
+		g.candidateTerm, g.campaignAt = g.term, c.now+c.voteWait()
+		c.stirred = true
+	}
+}
+
+func (c *Core) becomeLeader(g *group) {
+	c.dropWaiters(g, record.ErrInterrupted)
+	g.role, g.ledTerm, g.serving, g.proposed = RoleLeader, g.term, faultStaleReads, g.next
+	if faultOffsetAtApply {
+		g.proposed = g.appliedNext
+	}
+	g.snapshots, g.transferTo, g.transferUntil, g.told = nil, 0, 0, nil
+	g.confPending = g.log.last // Raft refuses changes until it has applied what was there
+	if g.reason == "" {
+		g.reason = "no leader was known"
+	}
+	g.reason = fmt.Sprintf("node %d was elected: %s", c.cfg.Node, g.reason)
+	c.setLeaderless(g, false)
+	c.wakeGroup(g)
+	c.commitTo(g, g.committed)
 }
 
 // followUp is what a settled group has to do next.
 func (c *Core) followUp(g *group) {
 	if g.role == RoleLeader {
-		c.guard(g, func() { c.reconcile(g) })
+		c.reconcile(g)
+	}
+	c.setStray(g, g.role == RoleLeader && g.target != nil && len(g.target.Voters) > 1 && g.target.Voters[0] != g.replica)
+	if len(g.held) > 0 && !c.mayHold(g) {
+		c.retryHeld(g)
 	}
 	if view := g.part.View(); g.lead != 0 && view.Leader == g.lead.Node() && view.Epoch == record.Epoch(g.term) {
 		g.reason = "" // told already
@@ -228,6 +308,10 @@ func (c *Core) followUp(g *group) {
 // order that depends on the group, so that after the death of a node each survivor is first
 // for its share of the groups.
 func (c *Core) campaignsDue() {
+	if c.failed != nil || c.now < c.nextCampaign && !c.stirred {
+		return
+	}
+	c.stirred, c.nextCampaign = false, never
 	for i := len(c.leaderless) - 1; i >= 0; i-- {
 		g := c.leaderless[i]
 		if !c.mayCampaign(g) {
@@ -235,27 +319,41 @@ func (c *Core) campaignsDue() {
 			continue
 		}
 		if g.campaignAt < 0 {
+			c.wakeGroup(g)
 			g.campaignAt = c.now + c.campaignDelay(g)
 		}
-		if g.campaignAt > c.now {
-			continue
+		if g.campaignAt <= c.now {
+			c.campaign(g)
 		}
-		g.campaigns++
-		c.stats.Campaigns++
-		c.guard(g, func() { _ = g.rn.Campaign() })
-		c.touch(g, true)
-		back := c.cfg.Timing.CampaignRetry << min(g.campaigns-1, 4)
-		g.campaignAt = c.now + c.campaignDelay(g) + min(back, 10*c.cfg.Timing.CampaignRetry)
+		c.nextCampaign = min(c.nextCampaign, g.campaignAt)
 	}
+}
+
+// campaign stands for election once and says when to try again.
+func (c *Core) campaign(g *group) {
+	t := c.cfg.Timing
+	if g.state != raft.StateFollower && g.savesInFlight > 0 {
+		g.campaignAt = c.now + t.CampaignRetry // its own vote is on the way to the disk
+		return
+	}
+	g.campaigns++
+	c.stats.Campaigns++
+	c.guard(g, func() { _ = g.rn.Campaign() })
+	c.touch(g, true)
+	back := min(t.CampaignRetry<<min(g.campaigns-1, 4), 10*t.CampaignRetry)
+	g.campaignAt = c.now + c.campaignDelay(g) + back
 }
 
 // mayCampaign tells whether an election could be won here, and should be.
 func (c *Core) mayCampaign(g *group) bool {
-	return g.isVoter(g.replica) && c.quorumLive(g) && (len(g.conf.Voters) == 1 || !c.disk.slow && !c.resigning)
+	return g.isVoter(g.replica) && c.quorumLive(g) && (len(g.conf.Voters) == 1 || !c.resigning)
 }
 
-// campaignDelay is the wait of this node's turn.
+// campaignDelay is the wait of this node's turn. A slow disk goes to the back of the row.
 func (c *Core) campaignDelay(g *group) Time {
+	if len(g.conf.Voters) == 1 {
+		return 0
+	}
 	rank := 0
 	mine := claimHash(g.id, uint64(c.cfg.Node))
 	for _, v := range g.conf.Voters {
@@ -264,13 +362,20 @@ func (c *Core) campaignDelay(g *group) Time {
 		}
 	}
 	t := c.cfg.Timing
-	if len(g.conf.Voters) == 1 {
-		return 0
+	delay := t.CampaignFirst
+	if c.diskSlow() {
+		delay += t.DiskSlow
 	}
-	if rank == 0 {
-		return t.CampaignFirst
+	if rank > 0 {
+		delay += Time(rank)*t.CampaignNext - t.CampaignNext/4 + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext/2)))
 	}
-	return t.CampaignFirst + Time(rank)*t.CampaignNext - t.CampaignNext/4 + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext/2)))
+	return delay
+}
+
+// voteWait is how long a candidate gives the voters' disks, which it judges by its own.
+func (c *Core) voteWait() Time {
+	t := c.cfg.Timing
+	return 3*t.CampaignRetry + min(4*c.disk.took, 10*t.DiskSlow) + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext)))
 }
 
 // voteAsked prepares a follower for a request to vote. Within the lease of a leader that it
@@ -282,17 +387,15 @@ func (c *Core) voteAsked(g *group, m *pb.Message) {
 	}
 	last := g.log.last
 	term, _ := g.log.Term(last)
-	if g.lead == 0 && g.leaderlessAt >= 0 && (m.GetLogTerm() < term || m.GetLogTerm() == term && m.GetIndex() < last) {
+	if g.lead == 0 && g.leaderlessAt >= 0 && g.state == raft.StateFollower && (m.GetLogTerm() < term || m.GetLogTerm() == term && m.GetIndex() < last) {
 		if at := c.now + c.cfg.Timing.CampaignFirst/3; g.campaignAt < 0 || at < g.campaignAt {
-			g.campaignAt = at
+			g.campaignAt, c.stirred = at, true
 		}
 	}
 }
 
-// sendHeartbeats makes a leader heard at once, in a group where a follower did not know of it.
+// sendHeartbeats makes a leader heard at once. Raft takes the beat of its own clock only from a
+// local sender, and real ticks would bring its next check of the majority nearer.
 func (c *Core) sendHeartbeats(g *group) {
-	for range c.cfg.Timing.HeartbeatTicks {
-		c.guard(g, g.rn.Tick)
-	}
-	c.touch(g, true)
+	c.step(g, &pb.Message{Type: pb.MsgBeat.Enum(), From: new(raft.LocalAppendThread)})
 }

@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"sync/atomic"
+
 	"edged/record"
 	"edged/storage"
 
@@ -29,7 +31,8 @@ type ProduceRequest struct {
 	Done  func(ProduceResult)
 
 	bytes     int64
-	heldUntil Time // set while the request waits for an election
+	budget    *atomic.Int64 // of the Host that took the request
+	heldUntil Time          // set once the request has waited for an election
 }
 
 // ProduceResult is the answer to a ProduceRequest. Err is nil, or says what happened:
@@ -156,6 +159,7 @@ type Save struct {
 	Sync bool
 	// empty saves write nothing: they keep messages behind earlier saves of the group.
 	empty     bool
+	seq       uint64 // by Core.saveSeq: which peers' lives are later
 	bytes     int64
 	last      uint64 // index of the last entry, 0 if there is none
 	cut       uint64 // the group's count of truncations when it was queued

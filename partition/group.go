@@ -38,9 +38,12 @@ type group struct {
 	applied   uint64
 	conf      storage.ConfState
 	confMoved bool
-	// confPending is the index of a configuration change on its way, 0 if there is none.
+	nodes     []record.NodeID // the other nodes of conf, ascending; replaced, never changed
+	// confPending is the index up to which a configuration change may be on its way: of a change
+	// proposed here, or of all that an earlier leader may have left behind.
 	confPending uint64
 	serving     bool
+	stood       standing // what the sessions count of this group
 
 	// next is the offset after the last entry of the log, committed or not; proposed is
 	// that plus what was proposed in this turn. The leader gives offsets from proposed.
@@ -58,10 +61,12 @@ type group struct {
 	stateIndex uint64
 	wasRelaxed bool // durability=relaxed as of the checkpoint
 
-	props   []proposal // given an offset in this turn, not yet to Raft
-	flight  []proposal // given to Raft, not yet seen in Ready
-	waiters []waiter   // by index
-	acksOne int        // how many of them wait for the leader's own disk only
+	props     []proposal // given an offset in this turn, not yet to Raft
+	propBytes int64      // their size
+	flight    []proposal // given to Raft, not yet seen in Ready
+	waiters   []waiter   // by index
+	acksOne   int        // how many of them wait for the leader's own disk only
+	held      []*ProduceRequest
 
 	savesInFlight  int
 	cuts           uint64 // truncations of the log: a save from before one says nothing about what came after
@@ -70,11 +75,18 @@ type group struct {
 	baseUnsaved    bool   // base moved since the last save
 	dirty, stepped bool
 	removed        bool
-	awakeAt        int // place in Core.awake, -1 if asleep
-	leaderlessAt   int // place in Core.leaderless, -1 if it has a leader
+	counted        int64 // bytes of log.cache that Core.cacheBytes counts
+	stateSize      int64 // of the last checkpoint
+	awakeAt        int   // place in Core.awake, -1 if asleep
+	leaderlessAt   int   // place in Core.leaderless, -1 if it has a leader
+	holdingAt      int   // place in Core.holding, -1 if no produce waits
+	strayAt        int   // place in Core.strays, -1 if it is led where it should be
 	campaignAt     Time
 	campaigns      int
+	candidateTerm  uint64 // the last term in which this replica was a candidate
 	lastTraffic    Time
+	askedAt        Time             // when a sleeping leader was last asked for news
+	transferTo     record.ReplicaID // 0 while no transfer is under way
 	transferUntil  Time
 	snapshots      []snapshotWait
 	reason         string // why the leader changes, for people
@@ -118,11 +130,11 @@ type waiter struct {
 	start       *LogStartRequest
 }
 
-// open makes a group of what the store holds.
-func (c *Core) open(s storage.GroupState) {
+// open makes a group of what the store holds. unclean says that the end of it may be missing.
+func (c *Core) open(s storage.GroupState, unclean bool) *group {
 	g := &group{
 		id: s.Group, replica: s.Replica, class: s.Class, part: c.cfg.Publish(s.Group),
-		awakeAt: -1, leaderlessAt: -1, lastTraffic: c.now, role: RoleFollower,
+		awakeAt: -1, leaderlessAt: -1, holdingAt: -1, strayAt: -1, lastTraffic: c.now, role: RoleFollower,
 	}
 	if c.cfg.Machine != nil {
 		g.machine = c.cfg.Machine(s.Group)
@@ -131,18 +143,19 @@ func (c *Core) open(s storage.GroupState) {
 	g.log = newGroupLog(s, g.machine != nil, c.cfg.Store)
 	if s.Err != nil {
 		c.damage(g, s.Err)
-		return
+		return g
 	}
 	if err := c.load(g, s); err != nil {
 		c.damage(g, err)
-		return
+		return g
 	}
-	if g.wasRelaxed && c.cfg.Unclean && s.HardState.Term > 0 {
+	if unclean && g.wasRelaxed && s.HardState.Term > 0 {
 		c.distrust(g)
 	}
 	c.guard(g, func() { c.startRaft(g) })
-	c.setLeaderless(g, g.damaged == nil)
+	c.setLeaderless(g, g.damaged == nil && g.isVoter(g.replica))
 	c.publish(g)
+	return g
 }
 
 // load rebuilds what is derived: the state machine from the checkpoint, offsets and the tail
@@ -152,7 +165,7 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 	g.term, g.applied, g.committed = s.HardState.Term, cp.Applied, cp.Applied
 	g.checkpointed = cp.Applied
 	g.next, g.appliedNext, g.high, g.logStart = cp.NextOffset, cp.NextOffset, cp.NextOffset, s.Base.LogStart
-	g.conf, g.confMoved = g.log.confAt(cp.Applied), true
+	c.setConf(g, g.log.confAt(cp.Applied))
 	g.table = newProducers(c.cfg.Limits.Producers)
 	if len(cp.State) > 0 {
 		relaxed, index, state, err := splitCheckpointState(cp.State)
@@ -338,8 +351,24 @@ func (g *group) members() []record.ReplicaID {
 	return slices.Compact(m)
 }
 
-func (g *group) onNode(n record.NodeID) bool {
-	return slices.ContainsFunc(g.members(), func(r record.ReplicaID) bool { return r.Node() == n })
+// onNode tells whether another node has a replica.
+func (g *group) onNode(n record.NodeID) bool { return slices.Contains(g.nodes, n) }
+
+// setConf takes the configuration that holds from now on.
+func (c *Core) setConf(g *group, conf storage.ConfState) {
+	if g.awakeAt >= 0 {
+		c.shareAwake(g, -1)
+	}
+	g.conf, g.confMoved, g.nodes = conf, true, nil
+	for _, r := range g.members() {
+		if n := r.Node(); n != c.cfg.Node && !slices.Contains(g.nodes, n) {
+			g.nodes = append(g.nodes, n)
+		}
+	}
+	if g.awakeAt >= 0 {
+		c.shareAwake(g, 1)
+	}
+	c.stirred = true // another majority may be live
 }
 
 func (g *group) reasonText(leader record.NodeID) string {

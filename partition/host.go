@@ -66,16 +66,16 @@ type Host struct {
 	produceBytes atomic.Int64 // batches posted and not answered
 	turns        atomic.Int64 // of the core, for the watchdog
 	commits      atomic.Int64 // of the log writer
-	stop         chan struct{}
+	stop, ended  chan struct{}
 	wg           sync.WaitGroup
 }
 
-// inbox is the queue to the core. Control events overtake data; data is bounded in bytes
-// and makes its sender wait.
+// inbox is the queue to the core. Control events overtake data. Frames of peers are bounded in
+// bytes, each class for itself, and make their sender wait.
 type inbox struct {
 	sync.Mutex
 	control, data []Event
-	bytes         int64
+	bytes         [2]int64 // of frames, by class
 	room          *sync.Cond
 	closed        bool
 	wake          chan struct{}
@@ -95,7 +95,7 @@ func NewHost(cfg HostConfig) *Host {
 	if cfg.Limits == (Limits{}) {
 		cfg.Limits = DefaultLimits()
 	}
-	h := &Host{cfg: cfg, start: time.Now(), stop: make(chan struct{})}
+	h := &Host{cfg: cfg, start: time.Now(), stop: make(chan struct{}), ended: make(chan struct{})}
 	h.inbox.wake = make(chan struct{}, 1)
 	h.inbox.room = sync.NewCond(&h.inbox.Mutex)
 	h.saves.wake = make(chan struct{}, 1)
@@ -177,21 +177,15 @@ func signal(c chan struct{}) {
 // Produce asks for a batch to be appended. It never blocks; r.Done is called exactly once, possibly
 // before Produce returns, and must not block.
 func (h *Host) Produce(r *ProduceRequest) {
-	n := int64(len(r.Batch))
-	if h.produceBytes.Add(n) > h.cfg.Limits.Produce {
-		h.produceBytes.Add(-n)
-		r.Done(ProduceResult{Err: record.ErrBusy})
+	r.bytes, r.budget = int64(len(r.Batch)), &h.produceBytes
+	if h.produceBytes.Add(r.bytes) > h.cfg.Limits.Produce {
+		r.finish(ProduceResult{Err: record.ErrBusy})
 		return
-	}
-	done := r.Done
-	r.Done = func(res ProduceResult) {
-		h.produceBytes.Add(-n)
-		done(res)
 	}
 	h.inbox.Lock()
 	if h.inbox.closed {
 		h.inbox.Unlock()
-		r.Done(ProduceResult{Err: record.ErrShuttingDown})
+		r.finish(ProduceResult{Err: record.ErrShuttingDown})
 		return
 	}
 	h.inbox.data = append(h.inbox.data, r)
@@ -199,10 +193,19 @@ func (h *Host) Produce(r *ProduceRequest) {
 	signal(h.inbox.wake)
 }
 
-// Propose asks for a command to be appended to a state machine's log.
+// Propose asks for a command to be appended to a state machine's log. Commands count against the
+// same bound as batches until they are answered.
 func (h *Host) Propose(g record.GroupID, data []byte, done func(result any, err error)) {
-	if !h.post(&ProposeRequest{Group: g, Data: data, Done: done}) {
-		done(nil, record.ErrShuttingDown)
+	n := int64(len(data))
+	finish := func(result any, err error) {
+		h.produceBytes.Add(-n)
+		done(result, err)
+	}
+	switch {
+	case h.produceBytes.Add(n) > h.cfg.Limits.Produce:
+		finish(nil, record.ErrBusy)
+	case !h.post(&ProposeRequest{Group: g, Data: data, Done: finish}):
+		finish(nil, record.ErrShuttingDown)
 	}
 }
 
@@ -236,32 +239,31 @@ func (h *Host) Resign() { h.post(Resign{}) }
 // CheckpointAll writes checkpoints, so that the next start is quick.
 func (h *Host) CheckpointAll() { h.post(CheckpointAll{}) }
 
-// PeerUp, PeerDown and PeerFrame bring what happens on the connections to peers. PeerFrame waits
-// while too many data frames are queued, which makes the peer's sender wait in turn.
+// PeerUp tells of a control connection to a life of a peer.
 func (h *Host) PeerUp(n record.NodeID, b record.BootID) { h.post(PeerUp{n, b}) }
 
-// PeerDown: see PeerUp.
+// PeerDown tells that the control connection was lost; refused as in the event of that name.
 func (h *Host) PeerDown(n record.NodeID, b record.BootID, refused bool) {
 	h.post(PeerDown{n, b, refused})
 }
 
-// PeerFrame: see PeerUp.
+// PeerFrame brings a frame. It waits while too many bytes of its class are queued, which makes the
+// peer's sender wait in turn.
 func (h *Host) PeerFrame(n record.NodeID, b record.BootID, class Class, payload []byte) {
-	ev := PeerFrame{n, b, payload}
-	if class == Control {
-		h.post(ev)
-		return
-	}
 	h.inbox.Lock()
-	for h.inbox.bytes > h.cfg.Limits.Inbox && !h.inbox.closed {
+	for h.inbox.bytes[class] > h.cfg.Limits.Inbox && !h.inbox.closed {
 		h.inbox.room.Wait()
 	}
 	if h.inbox.closed {
 		h.inbox.Unlock()
 		return
 	}
-	h.inbox.bytes += int64(len(payload))
-	h.inbox.data = append(h.inbox.data, ev)
+	h.inbox.bytes[class] += int64(len(payload))
+	queue := &h.inbox.data
+	if class == Control {
+		queue = &h.inbox.control
+	}
+	*queue = append(*queue, PeerFrame{n, b, payload})
 	h.inbox.Unlock()
 	signal(h.inbox.wake)
 }
@@ -275,7 +277,12 @@ func (h *Host) Inspect(fn func(*Core)) bool {
 	select {
 	case <-done:
 		return true
-	case <-h.stop:
+	case <-h.ended:
+	}
+	select { // the last turn may have run it
+	case <-done:
+		return true
+	default:
 		return false
 	}
 }
@@ -313,8 +320,8 @@ func (h *Host) take() []Event {
 	defer h.inbox.Unlock()
 	evs := append(h.inbox.control, h.inbox.data...)
 	h.inbox.control, h.inbox.data = nil, nil
-	if h.inbox.bytes > 0 {
-		h.inbox.bytes = 0
+	if h.inbox.bytes != [2]int64{} {
+		h.inbox.bytes = [2]int64{}
 		h.inbox.room.Broadcast()
 	}
 	return evs
@@ -333,6 +340,7 @@ func (h *Host) handSaves() {
 
 // endCore is the last turn: what came before Close is taken, everybody is answered.
 func (h *Host) endCore() {
+	defer close(h.ended)
 	for _, ev := range h.take() {
 		h.core.Step(h.now(), ev)
 	}
@@ -411,9 +419,6 @@ func (h *Host) postSaved(ev *Saved) {
 func (c *Core) stopServing() {
 	for _, g := range c.order {
 		c.dropWaiters(g, record.ErrShuttingDown)
+		c.dropHeld(g, record.ErrShuttingDown)
 	}
-	for _, r := range c.held {
-		c.refuse(r, c.find(r.Group), record.ErrShuttingDown)
-	}
-	c.held = nil
 }

@@ -22,12 +22,7 @@ const promoteWithin = 64
 func (c *Core) configure(a *Assignment) {
 	g := c.find(a.Group)
 	if g == nil {
-		own := record.ReplicaID(0)
-		for _, r := range slices.Concat(a.Voters, a.Learners) {
-			if r.Node() == c.cfg.Node {
-				own = r
-			}
-		}
+		own := a.replicaOn(c.cfg.Node)
 		if own == 0 || c.failed != nil {
 			a.done(c.failed)
 			return
@@ -43,12 +38,26 @@ func (c *Core) configure(a *Assignment) {
 	}
 	g.class = a.Class
 	if relaxed != g.relaxed() {
-		c.checkpoint(g, true)
+		// On disk before the first entry that is confirmed without an fsync: a restart must
+		// know that its log may have been longer.
+		c.writeCheckpoint(g, true)
 	}
 	if g.role == RoleLeader {
 		c.wakeGroup(g)
 	}
 	c.touch(g, true)
+}
+
+// replicaOn is the replica that an assignment gives to a node, 0 if none.
+func (a *Assignment) replicaOn(n record.NodeID) record.ReplicaID {
+	for _, rs := range [...][]record.ReplicaID{a.Voters, a.Learners} {
+		for _, r := range rs {
+			if r.Node() == n {
+				return r
+			}
+		}
+	}
+	return 0
 }
 
 func (a *Assignment) done(err error) {
@@ -72,8 +81,10 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 		s.Checkpoint = storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState(a.Relaxed, 0, nil)}
 	}
 	s.LastIndex, s.NextOffset = s.Base.Index, s.Base.NextOffset
-	c.open(s)
-	g := c.groups[a.Group]
+	g := c.open(s, false)
+	for _, p := range c.peers {
+		p.dispute.askAt = disputes // who leads it may sleep
+	}
 	base, hs, cp := s.Base, s.HardState, s.Checkpoint
 	c.pushSave(g, Save{Sync: true, then: a.done, Update: storage.Update{
 		Group: a.Group, Replica: own, Class: a.Class, Reset: &base, HardState: &hs, Checkpoint: &cp,
@@ -81,26 +92,27 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 	return g
 }
 
-// removeReplica forgets a replica for good, by command or by a tombstone that names it.
+// removeReplica forgets a replica for good, by command or by a tombstone that names it. If
+// another replica of the group was assigned to this node meanwhile, it is made now.
 func (c *Core) removeReplica(r *RemoveReplica) {
 	g := c.find(r.Group)
 	if g == nil || g.replica != r.Replica {
 		r.Done(nil) // it is gone already, or another life of it is here
 		return
 	}
-	c.dropWaiters(g, record.ErrUnknownPartition)
-	c.setAwake(g, false)
-	c.setLeaderless(g, false)
-	c.cacheBytes -= g.log.bytes
-	g.log.cache, g.log.bytes = nil, 0
+	g.role, g.lead, g.serving, g.damaged = RoleNone, 0, false, nil
+	c.retire(g, record.ErrUnknownPartition)
+	g.removed = true
 	delete(c.groups, g.id)
 	c.order = slices.DeleteFunc(c.order, func(o *group) bool { return o == g })
-	g.role, g.lead, g.serving, g.damaged = RoleNone, 0, false, nil
-	g.removed = true
 	g.part.view.Store(&View{Leader: record.NoNode, Epoch: record.NoEpoch})
 	g.part.wake()
-	c.saves = append(c.saves, Save{group: g, Sync: true, then: r.Done,
-		Update: storage.Update{Group: g.id, Replica: g.replica, Remove: true}})
+	c.queueSave(g, Save{Sync: true, then: r.Done, Update: storage.Update{Group: g.id, Replica: g.replica, Remove: true}})
+	if g.target != nil && g.target.replicaOn(c.cfg.Node) > g.replica {
+		a := *g.target
+		a.Done = nil
+		c.configure(&a)
+	}
 }
 
 // applyConf makes a committed configuration change take effect.
@@ -109,7 +121,7 @@ func (c *Core) applyConf(g *group, e *pb.Entry) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: configuration change: %w", e.GetIndex(), err)
 	}
-	g.conf, g.confMoved = confFromRaft(g.rn.ApplyConfChange(cc)), true
+	c.setConf(g, confFromRaft(g.rn.ApplyConfChange(cc)))
 	g.log.confs = append(g.log.confs, storage.ConfAt{Index: e.GetIndex(), Conf: g.conf})
 	if g.confPending <= e.GetIndex() {
 		g.confPending = 0
@@ -142,81 +154,85 @@ func sameSet(a, b []record.ReplicaID) bool {
 	return slices.Equal(a, b)
 }
 
-func (c *Core) reconcilePending(g *group) bool { return g.role == RoleLeader && !g.reached() }
-
 // reconcile takes the next step from the configuration that is to the one that was asked for: one
 // change at a time, learners before voters, nobody removed before the new ones are in.
 func (c *Core) reconcile(g *group) {
-	if g.target == nil || !g.serving || g.confPending > g.applied || len(g.conf.VotersOutgoing) > 0 {
+	if !g.serving || g.confPending > g.applied || g.transferTo != 0 {
 		return
 	}
-	if g.reached() {
-		if c.cfg.OnConfigured != nil && g.told != g.target {
-			g.told = g.target
-			c.cfg.OnConfigured(g.id, g.conf.Voters, g.conf.Learners)
+	if len(g.conf.VotersOutgoing) > 0 {
+		// Raft leaves a joint configuration by itself, but tries only while it applies: a
+		// transfer may have been in the way then.
+		if g.applied == g.log.last {
+			c.proposeConf(g)
 		}
 		return
 	}
+	if g.target == nil {
+		return
+	}
+	if !g.reached() {
+		switch changes, wait := c.nextChange(g); {
+		case len(changes) > 0:
+			c.proposeConf(g, changes...)
+		case wait == 0:
+			c.handOver(g, g.target.Voters, "this replica is to leave")
+		}
+		return
+	}
+	if c.cfg.OnConfigured != nil && g.told != g.target {
+		g.told = g.target
+		c.cfg.OnConfigured(g.id, g.conf.Voters, g.conf.Learners)
+	}
+}
+
+// nextChange is the next change towards the assignment. Without one, wait is the replica that has
+// to catch up first, 0 if this replica is to leave and hands over.
+func (c *Core) nextChange(g *group) (changes []*pb.ConfChangeSingle, wait record.ReplicaID) {
 	t := g.target
 	members := g.members()
 	for _, r := range slices.Concat(t.Voters, t.Learners) {
 		if !slices.Contains(members, r) {
-			c.proposeConf(g, change(pb.ConfChangeAddLearnerNode, r))
-			return
+			return []*pb.ConfChangeSingle{change(pb.ConfChangeAddLearnerNode, r)}, 0
 		}
 	}
 	if !sameSet(g.conf.Voters, t.Voters) {
-		c.changeVoters(g, t)
-		return
+		return c.changeVoters(g, t)
 	}
 	for _, r := range g.conf.Learners {
 		if !slices.Contains(t.Learners, r) {
-			c.proposeConf(g, change(pb.ConfChangeRemoveNode, r))
-			return
+			return []*pb.ConfChangeSingle{change(pb.ConfChangeRemoveNode, r)}, 0
 		}
 	}
+	return nil, 0
 }
 
 // changeVoters promotes and demotes in one joint change, as soon as the new voters have caught up. A
 // leader that is to go hands over first, so that the group is never without one.
-func (c *Core) changeVoters(g *group, t *Assignment) {
-	progress := g.rn.Status().Progress
-	var changes []*pb.ConfChangeSingle
+func (c *Core) changeVoters(g *group, t *Assignment) (changes []*pb.ConfChangeSingle, wait record.ReplicaID) {
 	for _, r := range t.Voters {
 		if slices.Contains(g.conf.Voters, r) {
 			continue
 		}
-		pr := progress[uint64(r)]
-		if !c.live(r.Node()) || pr.State != tracker.StateReplicate || pr.Match+promoteWithin < g.log.last {
-			return
+		pr, ok := g.progress(r)
+		if !ok || !c.live(r.Node()) || pr.State != tracker.StateReplicate || pr.Match+promoteWithin < g.log.last {
+			return nil, r
 		}
 		changes = append(changes, change(pb.ConfChangeAddNode, r))
 	}
 	for _, r := range g.conf.Voters {
-		if slices.Contains(t.Voters, r) {
-			continue
+		if r != g.replica && !slices.Contains(t.Voters, r) {
+			changes = append(changes, change(pb.ConfChangeAddLearnerNode, r))
 		}
-		if r == g.replica {
-			if len(changes) == 0 {
-				for _, v := range t.Voters {
-					if c.startTransfer(g, v, "this replica is to leave") {
-						return
-					}
-				}
-			}
-			continue
-		}
-		changes = append(changes, change(pb.ConfChangeAddLearnerNode, r))
 	}
-	if len(changes) > 0 {
-		c.proposeConf(g, changes...)
-	}
+	return changes, 0
 }
 
 func change(t pb.ConfChangeType, r record.ReplicaID) *pb.ConfChangeSingle {
 	return &pb.ConfChangeSingle{Type: t.Enum(), NodeId: new(uint64(r))}
 }
 
+// proposeConf proposes a change; none at all means to leave a joint configuration.
 func (c *Core) proposeConf(g *group, changes ...*pb.ConfChangeSingle) {
 	cc := &pb.ConfChangeV2{Changes: changes, Transition: pb.ConfChangeTransitionAuto.Enum()}
 	if err := g.rn.ProposeConfChange(cc); err != nil {

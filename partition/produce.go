@@ -4,17 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"edged/record"
 	"edged/storage"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 )
 
 // answer ends a produce. Every request that Step took is answered exactly once.
 func (c *Core) answer(r *ProduceRequest, res ProduceResult) {
 	c.produceBytes -= r.bytes
+	r.finish(res)
+}
+
+// finish gives back what the request was counted for and tells the producer.
+func (r *ProduceRequest) finish(res ProduceResult) {
+	if r.budget != nil {
+		r.budget.Add(-r.bytes)
+	}
 	r.Done(res)
 }
 
@@ -34,10 +44,12 @@ func (c *Core) produce(r *ProduceRequest) {
 		c.refuse(r, g, c.whyNot(g))
 		return
 	}
-	if g.stepped { // the role below must be Raft's role now
-		c.guard(g, func() { c.ready(g) })
+	c.refresh(g) // the role below must be Raft's role now
+	if g.damaged != nil {
+		c.refuse(r, g, c.whyNot(g))
+		return
 	}
-	if c.mayHold(g) {
+	if c.mayHold(g) || len(g.held) > 0 && r.heldUntil == 0 { // who waits goes first
 		c.hold(r, g)
 		return
 	}
@@ -54,7 +66,7 @@ func (c *Core) produce(r *ProduceRequest) {
 		c.refuse(r, g, fmt.Errorf("a batch of %d bytes, the topic takes %d (max.message.bytes): %w", len(r.Batch), g.target.MaxBatch, record.ErrTooLarge))
 		return
 	}
-	if c.produceBytes > c.cfg.Limits.Produce || g.uncommittedBytes > c.cfg.Limits.Uncommitted {
+	if c.full(g) {
 		c.refuse(r, g, record.ErrBusy)
 		return
 	}
@@ -88,10 +100,18 @@ func checkEpoch(asked, now record.Epoch) error {
 	return fmt.Errorf("the request names epoch %d, this leader is in %d: %w", asked, now, record.ErrUnknownEpoch)
 }
 
-// enqueue keeps a proposal until the end of the turn, when all of a group's go to Raft at once. A
-// batch of a producer goes at once, so that the next one is judged with it in the log.
+// full tells that a group can take nothing more, by one of the bounds: what is accepted and not
+// answered, what the group has not committed, what its own disk has not written.
+func (c *Core) full(g *group) bool {
+	l := &c.cfg.Limits
+	return c.produceBytes > l.Produce || g.uncommittedBytes+g.propBytes > l.Uncommitted || c.saveBytes > l.SaveQueue
+}
+
+// enqueue keeps a proposal until the end of the turn, when all of a group's go to Raft at once. The
+// next batch of the same producer is judged as if it was in the log.
 func (c *Core) enqueue(g *group, p proposal) {
 	g.props = append(g.props, p)
+	g.propBytes += int64(len(p.data))
 	c.touch(g, false)
 	if p.stamp.id >= 0 {
 		c.foresee(g, p)
@@ -119,33 +139,24 @@ func (c *Core) foresee(g *group, p proposal) {
 // duplicate answers a batch that the log has already: at once if it is committed,
 // else together with the first one.
 func (c *Core) duplicate(g *group, r *ProduceRequest, base record.Offset) {
-	w := waiter{term: g.term, base: base, duplicate: true, produce: r}
+	if base >= g.next {
+		// The first one is on its way to Raft in this turn. Raft may yet refuse it, so look again.
+		c.readyGuarded(g)
+		c.produce(r)
+		return
+	}
+	w := waiter{base: base, duplicate: true, produce: r, term: g.term}
 	for _, t := range g.tail {
 		if t.stamp.id == r.Batch.ProducerID() && t.stamp.app.base == base {
-			w.index = t.index
+			w.index, w.term = t.index, t.term
 			break
 		}
 	}
-	if w.index == 0 && (len(g.props) > 0 || len(g.flight) > 0) && base >= g.next {
-		// The first one is still on its way to Raft in this turn.
-		c.guard(g, func() { c.ready(g) })
-		if g.role != RoleLeader {
-			c.refuse(r, g, record.ErrInterrupted)
-			return
-		}
-		c.duplicate(g, r, base)
-		return
-	}
-	if w.index <= g.committed {
+	if w.index <= g.committed { // not in the tail means applied
 		c.finish(g, w)
 		return
 	}
-	i, _ := slices.BinarySearchFunc(g.waiters, w.index, func(w waiter, i uint64) int {
-		if w.index <= i {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(g.waiters), func(i int) bool { return g.waiters[i].index > w.index })
 	g.waiters = slices.Insert(g.waiters, i, w)
 }
 
@@ -160,14 +171,12 @@ func (c *Core) propose(r *ProposeRequest) {
 		r.Done(nil, fmt.Errorf("group %d takes no such command: %w", r.Group, record.ErrInvalidRequest))
 		return
 	}
-	if g.stepped {
-		c.guard(g, func() { c.ready(g) })
-	}
-	if g.role != RoleLeader {
+	c.refresh(g)
+	switch {
+	case g.role != RoleLeader:
 		r.Done(nil, c.notLeader(g))
 		return
-	}
-	if g.uncommittedBytes > c.cfg.Limits.Uncommitted {
+	case c.full(g):
 		r.Done(nil, record.ErrBusy)
 		return
 	}
@@ -182,9 +191,7 @@ func (c *Core) moveLogStart(r *LogStartRequest) {
 		r.Done(c.whyNot(g))
 		return
 	}
-	if g.stepped {
-		c.guard(g, func() { c.ready(g) })
-	}
+	c.refresh(g)
 	switch {
 	case g.role != RoleLeader:
 		r.Done(c.notLeader(g))
@@ -199,26 +206,47 @@ func (c *Core) moveLogStart(r *LogStartRequest) {
 		r.Done(fmt.Errorf("a live follower still needs entry %d: %w", c.neededFrom(g), record.ErrBusy))
 		return
 	}
+	if err := c.checkLogStart(g, r); err != nil {
+		r.Done(err)
+		return
+	}
 	data := logStart{keep: r.Index, base: r.Base, offset: r.Offset}.encode()
 	c.enqueue(g, proposal{data: data, kind: storage.KindControl, stamp: stamp{id: -1}, start: r})
+}
+
+// checkLogStart holds the request against the log itself: a wrong base offset would go to every
+// replica and into every base record.
+func (c *Core) checkLogStart(g *group, r *LogStartRequest) error {
+	wrong := fmt.Errorf("entry %d does not begin at offset %d and hold %d: %w", r.Index, r.Base, r.Offset, record.ErrInvalidRequest)
+	if r.Index == g.committed+1 {
+		if r.Base != g.high || r.Offset != g.high {
+			return wrong
+		}
+		return nil
+	}
+	return c.cfg.Store.Headers(g.id, r.Index, r.Index+1, func(e storage.Entry, _ int64) error {
+		if e.Kind != storage.KindBatch || e.BaseOffset != r.Base || r.Offset >= e.End() {
+			return wrong
+		}
+		return nil
+	})
 }
 
 // neededFrom is the lowest entry that a live follower does not have.
 func (c *Core) neededFrom(g *group) uint64 {
 	need := g.log.last + 1
-	for id, pr := range g.rn.Status().Progress {
-		r := record.ReplicaID(id)
-		if r != g.replica && c.live(r.Node()) {
+	g.rn.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if r := record.ReplicaID(id); r != g.replica && c.live(r.Node()) && !c.silent(g, r) {
 			need = min(need, pr.Match+1)
 		}
-	}
+	})
 	return need
 }
 
 // submit gives Raft what was proposed in this turn.
 func (c *Core) submit(g *group) {
 	props := g.props
-	g.props = nil
+	g.props, g.propBytes = nil, 0
 	m := &pb.Message{Type: pb.MsgProp.Enum(), From: new(uint64(g.replica)), Entries: make([]*pb.Entry, len(props))}
 	for i, p := range props {
 		m.Entries[i] = &pb.Entry{Type: pb.EntryNormal.Enum(), Data: p.data}
@@ -271,7 +299,11 @@ func (p proposal) reject(err error) {
 // the order of proposals and adds only entries of other kinds between them.
 func (c *Core) landed(g *group, index, term uint64) {
 	p := g.flight[0]
-	g.flight = g.flight[1:]
+	if g.flight[0] = (proposal{}); len(g.flight) == 1 {
+		g.flight = nil
+	} else {
+		g.flight = g.flight[1:]
+	}
 	w := waiter{index: index, term: term, base: p.base, produce: p.produce, propose: p.propose, start: p.start}
 	if p.produce != nil && p.produce.Acks == AcksNone {
 		c.finish(g, w)
@@ -324,9 +356,9 @@ func (c *Core) answerCommitted(g *group) {
 }
 
 // finishOrFail answers by the entry that stands at the waiter's index now: another leader may
-// have put its own there, in another term, before this one noticed.
+// have put its own there, in another term, or a whole base record, before this one noticed.
 func (c *Core) finishOrFail(g *group, w waiter) {
-	if w.index > g.log.base.Index && g.log.term(w.index) != w.term {
+	if w.index <= g.log.base.Index || g.log.term(w.index) != w.term {
 		c.failWaiter(g, w, record.ErrInterrupted)
 		return
 	}
@@ -387,8 +419,8 @@ func (c *Core) answerCommand(g *group, index, term uint64, result any) {
 // dropWaiters answers everybody who waits for an entry of this replica's leadership. Nobody
 // knows whether their entries survive.
 func (c *Core) dropWaiters(g *group, err error) {
-	waiters, props := g.waiters, append(g.flight, g.props...)
-	g.waiters, g.flight, g.props, g.acksOne = nil, nil, nil, 0
+	waiters, props := g.waiters, slices.Concat(g.flight, g.props)
+	g.waiters, g.flight, g.props, g.propBytes, g.acksOne = nil, nil, nil, 0, 0
 	for _, w := range waiters {
 		c.failWaiter(g, w, err)
 	}
@@ -427,14 +459,17 @@ func (c *Core) notLeader(g *group) error {
 // mayHold tells that an election or a transfer is under way that will likely end soon: a
 // produce is better kept than sent around.
 func (c *Core) mayHold(g *group) bool {
-	if len(c.held) >= c.cfg.Limits.HeldProduces {
-		return false
-	}
-	return g.lead == 0 && g.role == RoleFollower && c.quorumLive(g) || g.role == RoleLeader && g.transferUntil > c.now
+	return g.lead == 0 && g.role == RoleFollower && c.quorumLive(g) || g.role == RoleLeader && g.transferTo != 0
 }
 
+// hold keeps a produce until its group has a leader again. The order of a group's produces stays
+// what it was: a producer's sequence must not overtake itself.
 func (c *Core) hold(r *ProduceRequest, g *group) {
 	if r.heldUntil == 0 {
+		if c.held >= c.cfg.Limits.HeldProduces {
+			c.refuse(r, g, c.notLeader(g))
+			return
+		}
 		c.stats.Held++
 		r.heldUntil = c.now + c.cfg.Timing.Hold
 	}
@@ -443,22 +478,38 @@ func (c *Core) hold(r *ProduceRequest, g *group) {
 		c.refuse(r, g, c.notLeader(g))
 		return
 	}
-	c.held = append(c.held, r)
+	g.held = append(g.held, r)
+	c.held++
+	c.holding = place(c.holding, g, true, func(g *group) *int { return &g.holdingAt })
 }
 
-// retryHeld looks at held produces again: who waited too long, or whose group has a leader now.
-func (c *Core) retryHeld() {
-	held := c.held
-	c.held = nil
-	for _, r := range held {
-		if g := c.find(r.Group); g == nil || g.damaged != nil || r.heldUntil <= c.now || !c.mayHold(g) {
-			if g != nil && r.heldUntil <= c.now && c.mayHold(g) {
-				c.refuse(r, g, c.notLeader(g))
-				continue
-			}
-			c.produce(r)
-			continue
+// takeHeld empties a group's row of held produces.
+func (c *Core) takeHeld(g *group) []*ProduceRequest {
+	held := g.held
+	g.held = nil
+	c.held -= len(held)
+	c.holding = place(c.holding, g, false, func(g *group) *int { return &g.holdingAt })
+	return held
+}
+
+// retryHeld looks at a group's held produces again: it has a leader now, or none to wait for.
+func (c *Core) retryHeld(g *group) {
+	for _, r := range c.takeHeld(g) {
+		c.produce(r)
+	}
+}
+
+func (c *Core) dropHeld(g *group, err error) {
+	for _, r := range c.takeHeld(g) {
+		c.refuse(r, g, err)
+	}
+}
+
+// expireHeld sends back who waited for too long. The oldest of a group is first in its row.
+func (c *Core) expireHeld() {
+	for i := len(c.holding) - 1; i >= 0; i-- {
+		if g := c.holding[i]; g.held[0].heldUntil <= c.now || !c.mayHold(g) {
+			c.retryHeld(g)
 		}
-		c.held = append(c.held, r)
 	}
 }

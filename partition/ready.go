@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 
 	"edged/record"
 	"edged/storage"
@@ -16,10 +17,12 @@ import (
 // after it; what Raft wants applied is applied here, because it is bookkeeping in memory: a
 // goroutine for it would be a second owner of the producer table.
 func (c *Core) ready(g *group) {
-	g.stepped = false
-	if c.failed != nil || g.removed {
+	if c.failed != nil {
+		g.stepped = false
 		return
 	}
+	queued := g.dirty
+	g.dirty = true // what is stepped below is drawn below
 	for len(g.props) > 0 || g.rn.HasReady() {
 		if len(g.props) > 0 {
 			c.submit(g)
@@ -43,8 +46,10 @@ func (c *Core) ready(g *group) {
 		c.commitTo(g, commit)
 		c.settleRole(g)
 	}
-	c.followUp(g)
+	g.dirty, g.stepped = queued, false
+	c.stand(g)
 	c.publish(g)
+	c.followUp(g)
 }
 
 // carryOut does what one Ready asks for. Raft does not wait for a candidate's own save before it
@@ -62,9 +67,9 @@ func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
 			c.commitTo(g, commit) // what is applied is committed first
 			c.apply(g, m.GetEntries())
 			for _, r := range m.GetResponses() {
-				c.deliver(g, r)
+				c.step(g, r)
 			}
-		case m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote:
+		case (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) && !faultEarlyVote:
 			votes = append(votes, m)
 		default:
 			c.send(g, m)
@@ -76,7 +81,7 @@ func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
 	if len(votes) == 0 {
 		return
 	}
-	if (saved || g.savesInFlight > 0) && !faultEarlyVote {
+	if saved || g.savesInFlight > 0 {
 		c.pushSave(g, Save{empty: true, responses: votes})
 		return
 	}
@@ -110,9 +115,7 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		s.Sync = s.Sync || !g.relaxed()
 	}
 	if faultEarlyAnswer {
-		for _, r := range s.responses {
-			c.deliver(g, r)
-		}
+		c.release(g, s.responses)
 		s.responses = nil
 	}
 	if write {
@@ -128,9 +131,7 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		c.pushSave(g, s)
 		return
 	}
-	for _, r := range s.responses {
-		c.deliver(g, r)
-	}
+	c.release(g, s.responses)
 }
 
 // relaxed is the topic's setting, or what it was before the metadata is known again.
@@ -157,33 +158,57 @@ func (c *Core) attachBase(g *group, u *storage.Update) {
 }
 
 func (g *group) makeCheckpoint() *storage.Checkpoint {
-	g.checkpointed, g.sinceBytes = g.applied, 0
+	state := g.stateBytes()
+	g.checkpointed, g.sinceBytes, g.stateSize = g.applied, 0, int64(len(state))
 	return &storage.Checkpoint{
-		Applied: g.applied, NextOffset: g.appliedNext, Confs: append([]storage.ConfAt(nil), g.log.confs...),
-		State: checkpointState(g.relaxed(), max(g.applied, g.stateIndex), g.stateBytes()),
+		Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs),
+		State: checkpointState(g.relaxed(), max(g.applied, g.stateIndex), state),
 	}
 }
 
-// checkpoint writes down what a restart would otherwise have to apply again. It needs no fsync
-// of its own: an older checkpoint only means more to apply.
-func (c *Core) checkpoint(g *group, force bool) {
-	due := g.sinceBytes >= c.cfg.Limits.CheckpointBytes || g.applied-g.checkpointed >= c.cfg.Limits.CheckpointEntries
-	if g.damaged != nil || g.rn == nil || c.failed != nil || g.applied == g.checkpointed && !g.baseUnsaved || !due && !force {
-		return
+// checkpointPart bounds what checkpoints add to the log: they are written after so many times
+// their own size of it.
+const checkpointPart = 16
+
+// checkpoint writes down what a restart would otherwise have to apply again, once that is worth
+// it. It needs no fsync of its own: an older checkpoint only means more to apply. A beginning that
+// moved is written down at once, so that an idle group gives its space back.
+func (c *Core) checkpoint(g *group) {
+	l := &c.cfg.Limits
+	due := g.baseUnsaved || g.sinceBytes >= max(l.CheckpointBytes, checkpointPart*g.stateSize) || g.applied-g.checkpointed >= l.CheckpointEntries
+	if due && g.damaged == nil {
+		c.writeCheckpoint(g, false)
 	}
-	s := Save{Update: c.update(g)}
-	if g.baseUnsaved {
-		c.attachBase(g, &s.Update)
-	} else {
+}
+
+func (c *Core) writeCheckpoint(g *group, sync bool) {
+	s := Save{Update: c.update(g), Sync: sync}
+	c.attachBase(g, &s.Update)
+	if s.Update.Checkpoint == nil {
 		s.Update.Checkpoint = g.makeCheckpoint()
 	}
 	c.pushSave(g, s)
 }
 
+// checkpointAll writes down where every group is, before a planned stop.
+func (c *Core) checkpointAll() {
+	for _, g := range c.order {
+		if g.damaged == nil && c.failed == nil && (g.applied != g.checkpointed || g.baseUnsaved) {
+			c.writeCheckpoint(g, false)
+		}
+	}
+}
+
 func (c *Core) pushSave(g *group, s Save) {
-	s.group = g
 	g.savesInFlight++
+	c.queueSave(g, s)
+}
+
+func (c *Core) queueSave(g *group, s Save) {
+	c.saveSeq++
+	s.group, s.seq = g, c.saveSeq
 	c.saveBytes += s.bytes
+	c.disk.handed(c.now)
 	c.saves = append(c.saves, s)
 }
 
@@ -197,8 +222,9 @@ func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
 		g.truncateTail(first)
 		g.cuts++
 	}
-	before := g.log.bytes
-	if err := g.log.append(ents); err != nil {
+	err := g.log.append(ents)
+	c.countCache(g)
+	if err != nil {
 		return err
 	}
 	s.Update.Entries = make([]storage.Entry, len(ents))
@@ -227,7 +253,6 @@ func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
 		s.bytes += t.bytes
 		g.sinceBytes += t.bytes
 	}
-	c.cacheBytes += g.log.bytes - before
 	if len(g.props) == 0 && len(g.flight) == 0 {
 		g.proposed = g.next
 	}
@@ -247,9 +272,10 @@ func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
 	}
 	meta := snap.GetMetadata()
 	b := storage.Base{Index: meta.GetIndex(), Term: meta.GetTerm(), NextOffset: r.next, LogStart: r.logStart}
-	c.cacheBytes -= g.log.bytes
-	g.conf, g.confMoved = confFromRaft(meta.GetConfState()), true
+	c.dropWaiters(g, record.ErrInterrupted)
+	c.setConf(g, confFromRaft(meta.GetConfState()))
 	g.log.reset(b, g.conf)
+	c.countCache(g)
 	g.cuts++
 	g.tail, g.overlay, g.uncommittedBytes, g.baseUnsaved = nil, nil, 0, false
 	g.stateIndex = r.stateIndex
@@ -261,13 +287,29 @@ func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
 	return nil
 }
 
-// deliver brings a message to where it goes: back to Raft, or to a peer.
-func (c *Core) deliver(g *group, m *pb.Message) {
-	if m.GetTo() == uint64(g.replica) {
-		c.step(g, m)
-		return
+// release brings messages to where they go: back to Raft, or to a peer.
+func (c *Core) release(g *group, ms []*pb.Message) {
+	for _, m := range ms {
+		if m.GetTo() == uint64(g.replica) {
+			c.step(g, m)
+		} else {
+			c.send(g, m)
+		}
 	}
-	c.send(g, m)
+}
+
+// releaseSaved releases what waited for a save. What was said to an earlier life of a peer
+// ends here: the frame would name the life that the peer has now (law 5).
+func (c *Core) releaseSaved(g *group, s *Save) {
+	kept := s.responses[:0]
+	for _, m := range s.responses {
+		to := c.sessions[record.ReplicaID(m.GetTo()).Node()]
+		if m.GetTo() != uint64(g.replica) && to != nil && s.seq <= to.bornSeq && !faultNoBootID {
+			continue
+		}
+		kept = append(kept, m)
+	}
+	c.release(g, kept)
 }
 
 // saved takes the log writer's report: now the messages that waited for it may leave.
@@ -275,7 +317,7 @@ func (c *Core) saved(ev *Saved) {
 	if ev.Err != nil {
 		c.fail(ev.Err)
 	}
-	c.disk.observe(c, ev.Took)
+	c.disk.reported(c.now, len(ev.Saves), ev.Took, &c.cfg.Timing)
 	for i := range ev.Saves {
 		s := &ev.Saves[i]
 		c.saveBytes -= s.bytes
@@ -283,7 +325,7 @@ func (c *Core) saved(ev *Saved) {
 			s.then(ev.Err)
 		}
 		g := s.group
-		if g == nil || c.groups[g.id] != g {
+		if g.removed {
 			continue
 		}
 		g.savesInFlight--
@@ -293,9 +335,7 @@ func (c *Core) saved(ev *Saved) {
 		if s.last > 0 && s.cut == g.cuts {
 			g.log.durable = max(g.log.durable, s.last)
 		}
-		for _, r := range s.responses {
-			c.deliver(g, r)
-		}
+		c.releaseSaved(g, s)
 		c.answerSaved(g)
 	}
 }
@@ -364,7 +404,7 @@ func (c *Core) apply(g *group, ents []*pb.Entry) {
 		}
 	}
 	c.trimMachineLog(g)
-	c.checkpoint(g, false)
+	c.checkpoint(g)
 }
 
 // applyControl takes an instruction of the leader that all replicas follow at the same place.
@@ -386,9 +426,8 @@ func (c *Core) applyControl(g *group, e *pb.Entry) error {
 }
 
 func (c *Core) moveBase(g *group, b storage.Base) {
-	before := g.log.bytes
 	g.log.moveBase(b)
-	c.cacheBytes -= before - g.log.bytes
+	c.countCache(g)
 	g.baseUnsaved = true
 }
 
@@ -403,25 +442,37 @@ func (c *Core) trimMachineLog(g *group) {
 	c.moveBase(g, storage.Base{Index: at, Term: g.log.term(at)})
 }
 
+// countCache brings the sum over all groups up to date with one of them.
+func (c *Core) countCache(g *group) {
+	c.cacheBytes += g.log.bytes - g.counted
+	g.counted = g.log.bytes
+}
+
+const (
+	// evictTries bounds the work of a turn on the entry cache.
+	evictTries = 256
+	// cacheNotes bounds the notes on what is in the cache.
+	cacheNotes = 1 << 14
+)
+
 // evictCache keeps the entries in memory within their bound, oldest first. Entries that are not
 // durable, or not applied, stay: Raft will ask for them.
 func (c *Core) evictCache() {
-	for tries := len(c.cacheOrder); c.cacheBytes > c.cfg.Limits.EntryCache && tries > 0; tries-- {
+	for tries := min(len(c.cacheOrder), evictTries); c.cacheBytes > c.cfg.Limits.EntryCache && tries > 0; tries-- {
 		o := c.cacheOrder[0]
 		c.cacheOrder = c.cacheOrder[1:]
-		before := o.g.log.bytes
 		o.g.log.evict(min(o.index, o.g.log.durable, o.g.applied))
-		c.cacheBytes -= before - o.g.log.bytes
-		if o.g.log.cacheFirst() <= min(o.index, o.g.log.last) && o.g.damaged == nil && c.groups[o.g.id] == o.g {
+		c.countCache(o.g)
+		if o.g.log.cacheFirst() <= min(o.index, o.g.log.last) && o.g.damaged == nil && !o.g.removed {
 			c.cacheOrder = append(c.cacheOrder, o) // not yet
 		}
 	}
-	if c.cacheBytes == 0 || len(c.cacheOrder) > 1<<16 {
+	if c.cacheBytes == 0 || len(c.cacheOrder) > cacheNotes {
 		c.compactCacheOrder()
 	}
 }
 
-// compactCacheOrder keeps one note per group: the bound on the notes themselves.
+// compactCacheOrder keeps one note per group.
 func (c *Core) compactCacheOrder() {
 	c.cacheOrder = nil
 	for _, g := range c.order {

@@ -3,32 +3,71 @@ package partition
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"time"
 
 	"edged/record"
 
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // session is what this node knows of the life of one peer. It is the only source of liveness for
 // elections: gossip is seconds late and hears third parties.
 type session struct {
-	node record.NodeID
-	boot record.BootID // of the life we are connected to; 0 before the first
-	up   bool          // the control connection stands
-	dead bool          // silent for too long, or its address refuses connections
+	node    record.NodeID
+	boot    record.BootID // of the life we are connected to; 0 before the first
+	bornSeq uint64        // Core.saveSeq when that life was first met
+	up      bool          // the control connection stands
+	dead    bool          // silent for too long, or its address refuses connections
 	// heard and limit: the peer is dead when nothing came for limit. It says itself how soon
 	// it will speak again.
 	heard, limit Time
-	sent         Time // last control frame to it
 	upSince      Time
-
+	// beatAt is when the last beat left for it, and said the period that the beat named.
+	beatAt, said  Time
 	control, data frame
-	// disputed counts beats in a row whose digest of led groups was not ours.
-	disputed int
-	slowDisk bool // its last beat said so
-	why      string
+	// led sums up the groups led here that the peer has a replica of, followed those here
+	// that follow the peer, awake counts the groups awake here that it has a replica of.
+	led, followed claim
+	awake         int
+	dispute       dispute
+	slowDisk      bool // its last beat said so
+	why           string
+}
+
+// claim sums up groups and the terms they are led in: their number, and the exclusive or of
+// their hashes.
+type claim struct {
+	count  uint32
+	digest uint64
+}
+
+func (cl *claim) add(g record.GroupID, term uint64) {
+	cl.count++
+	cl.digest ^= claimHash(g, term)
+}
+
+func (cl *claim) remove(g record.GroupID, term uint64) {
+	cl.count--
+	cl.digest ^= claimHash(g, term)
+}
+
+// claimHash mixes a group and a term (the finalizer of splitmix64).
+func claimHash(g record.GroupID, term uint64) uint64 {
+	x := uint64(g)*0x9e3779b97f4a7c15 + term
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// dispute is what came of a peer's claims that were not what this node believes.
+type dispute struct {
+	theirs, ours claim // at the last list
+	beats        int   // in a row that disagreed, since the list was asked for
+	askAt        int   // how many of them until it is asked for
+	unanswered   int
 }
 
 const (
@@ -36,9 +75,49 @@ const (
 	// maxListed bounds the groups of one claims or wake item.
 	maxListed = 1 << 16
 	// disputes is how many beats in a row must disagree before the list is asked for: groups
-	// that change hands disagree for a moment.
-	disputes = 2
+	// that change hands disagree for a moment. After a list that settled nothing the wait doubles
+	// up to maxDisputes: a replica that is out of service is disputed for ever.
+	disputes    = 2
+	maxDisputes = 64
+	// maxUnanswered is how many times a peer may not answer before its claims count as the list of
+	// nothing: it cannot hear, and who cannot hear does not lead.
+	maxUnanswered = 3
 )
+
+// standing is what the sessions count of a group.
+type standing struct {
+	term     uint64
+	nodes    []record.NodeID // of a group led here, its other nodes
+	followed record.NodeID   // of a group that follows, its leader's node, else 0
+}
+
+// stand brings the sums of the sessions up to date with a group.
+func (c *Core) stand(g *group) {
+	now := standing{term: g.term}
+	switch {
+	case g.role == RoleLeader:
+		now.nodes = g.nodes
+	case g.role == RoleFollower && g.lead != 0:
+		now.followed = g.lead.Node()
+	}
+	old := &g.stood
+	if old.term == now.term && old.followed == now.followed && slices.Equal(old.nodes, now.nodes) {
+		return
+	}
+	for _, n := range old.nodes {
+		c.session(n).led.remove(g.id, old.term)
+	}
+	if old.followed != 0 {
+		c.session(old.followed).followed.remove(g.id, old.term)
+	}
+	for _, n := range now.nodes {
+		c.session(n).led.add(g.id, now.term)
+	}
+	if now.followed != 0 {
+		c.session(now.followed).followed.add(g.id, now.term)
+	}
+	g.stood = now
+}
 
 func (c *Core) session(n record.NodeID) *session {
 	s := c.sessions[n]
@@ -76,23 +155,41 @@ func (c *Core) quorumLive(g *group) bool {
 
 func (c *Core) peerUp(ev PeerUp) {
 	s := c.session(ev.Node)
-	if s.boot != ev.Boot && s.boot != 0 && !s.dead {
-		s.why = "it was restarted"
-		c.declareDead(s) // leaderships of the old life are void
+	if s.boot != ev.Boot {
+		if s.boot != 0 && !s.dead {
+			s.why = "it was restarted"
+			c.declareDead(s) // leaderships of the old life are void
+		}
+		s.bornSeq = c.saveSeq
 	}
 	s.control, s.data = frame{}, frame{}
-	s.boot, s.up, s.dead, s.disputed = ev.Boot, true, false, 0
-	s.heard, s.upSince, s.limit = c.now, c.now, c.cfg.Timing.DeadIdle
-	s.sent = 0 // beat at once
-	c.wakeLed(ev.Node)
+	s.boot, s.up = ev.Boot, true
+	s.heard, s.limit = c.now, c.cfg.Timing.DeadIdle
+	s.said, s.dispute = 0, dispute{} // beat at once
+	c.alive(s)
 }
 
-// wakeLed wakes the groups led here that a node has a replica of: it may have missed entries.
-func (c *Core) wakeLed(n record.NodeID) {
+// alive takes a peer that is back: its groups may go on, and it may have missed entries.
+func (c *Core) alive(s *session) {
+	s.dead, s.upSince, c.stirred = false, c.now, true
+	if len(c.strays) > 0 {
+		c.nextReturn = min(c.nextReturn, c.now+c.cfg.Timing.ReturnEvery)
+	}
 	for _, g := range c.order {
-		if g.role == RoleLeader && g.onNode(n) {
-			c.wakeGroup(g)
+		if g.role != RoleLeader || !g.onNode(s.node) {
+			continue
 		}
+		// What was on the way to it is lost, and it may not know who leads.
+		for _, r := range g.members() {
+			if r.Node() == s.node {
+				c.guard(g, func() {
+					g.rn.ReportUnreachable(uint64(r))
+					g.rn.ReportSnapshot(uint64(r), raft.SnapshotFailure)
+				})
+			}
+		}
+		c.wakeGroup(g)
+		c.sendHeartbeats(g)
 	}
 }
 
@@ -117,13 +214,10 @@ func (c *Core) declareDead(s *session) {
 	s.dead = true
 	lost := 0
 	for _, g := range c.order {
-		if g.role == RoleLeader {
-			if g.onNode(s.node) {
-				c.wakeGroup(g) // it may have lost its majority
-			}
-			continue
-		}
-		if g.lead != 0 && g.lead.Node() == s.node {
+		switch {
+		case g.role == RoleLeader && g.onNode(s.node) && !c.quorumLive(g):
+			c.wakeGroup(g) // its clock will end it
+		case g.role == RoleFollower && g.lead != 0 && g.lead.Node() == s.node:
 			lost++
 			c.orphan(g, "node "+s.node.String()+": "+s.why)
 		}
@@ -133,13 +227,13 @@ func (c *Core) declareDead(s *session) {
 
 // orphan makes a follower forget its leader, so that it grants votes, and stand for election in its turn.
 func (c *Core) orphan(g *group, why string) {
-	if g.damaged != nil || g.role == RoleLeader {
+	if g.damaged != nil || g.role != RoleFollower {
 		return
 	}
 	g.reason = why
 	c.guard(g, func() { _ = g.rn.ForgetLeader() })
 	c.touch(g, true)
-	c.setLeaderless(g, true)
+	c.setLeaderless(g, g.isVoter(g.replica))
 }
 
 // peerFrame takes a frame. What was meant for another life of either side is dropped (law 5).
@@ -158,8 +252,7 @@ func (c *Core) peerFrame(ev PeerFrame) {
 	}
 	s.heard = c.now
 	if s.up && s.dead { // it stood still and goes on
-		s.dead, s.upSince = false, c.now
-		c.wakeLed(s.node)
+		c.alive(s)
 	}
 	r := frameReader{b: items}
 	for len(r.b) > 0 && r.err == nil {
@@ -194,8 +287,12 @@ func (c *Core) peerFrame(ev PeerFrame) {
 // peerRaft gives a group a message from one of its other replicas.
 func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	g := c.find(id)
-	if g == nil || g.damaged != nil || m.GetTo() != uint64(g.replica) || !fromNetwork(m.GetType()) ||
+	if g == nil || g.damaged != nil || m.GetTo() != uint64(g.replica) || !fromNetwork(m.GetType()) || m.GetTerm() == 0 ||
 		record.ReplicaID(m.GetFrom()).Node() != s.node {
+		return
+	}
+	if why := c.contradicts(g, m); why != nil {
+		c.damage(g, why)
 		return
 	}
 	switch m.GetType() {
@@ -209,10 +306,8 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 				c.stats.DroppedAppends++
 				return // the leader sends it again
 			}
-			g.lastTraffic = c.now
+			c.wakeGroup(g)
 		}
-	case pb.MsgSnap:
-		g.lastTraffic = c.now
 	case pb.MsgTimeoutNow:
 		c.wakeGroup(g)
 		g.reason = "node " + s.node.String() + " handed leadership over"
@@ -220,6 +315,37 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 		c.wakeGroup(g)
 	}
 	c.step(g, m)
+}
+
+// contradicts tells that a leader's log is not the continuation of what is committed here. Raft
+// itself would believe that the logs agree when the leader asks below the commit index, and the
+// two would differ for ever.
+func (c *Core) contradicts(g *group, m *pb.Message) error {
+	if m.GetTerm() < g.term || m.GetType() != pb.MsgApp && m.GetType() != pb.MsgSnap {
+		return nil
+	}
+	differs := func(index, term uint64) error {
+		if index > g.committed || index <= g.log.base.Index || g.log.term(index) == term {
+			return nil
+		}
+		return fmt.Errorf("node %d leads with entry %d of term %d where one of term %d is committed here",
+			record.ReplicaID(m.GetFrom()).Node(), index, term, g.log.term(index))
+	}
+	if m.GetType() == pb.MsgSnap {
+		return differs(m.GetSnapshot().GetMetadata().GetIndex(), m.GetSnapshot().GetMetadata().GetTerm())
+	}
+	if err := differs(m.GetIndex(), m.GetLogTerm()); err != nil {
+		return err
+	}
+	for _, e := range m.GetEntries() {
+		if e.GetIndex() > g.committed {
+			break
+		}
+		if err := differs(e.GetIndex(), e.GetTerm()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send puts a Raft message into the frame to its peer. Appends go by the data connection so
@@ -239,6 +365,9 @@ func (c *Core) send(g *group, m *pb.Message) {
 	if f.empty() {
 		f.begin(c.envelope(s))
 	}
+	if m.GetType() == pb.MsgSnap {
+		nameMember(m)
+	}
 	f.raft(g.id, m)
 	if m.GetType() == pb.MsgSnap {
 		g.snapshots = append(g.snapshots, snapshotWait{to: to, until: c.now + c.cfg.Timing.SnapshotTimeout})
@@ -248,12 +377,24 @@ func (c *Core) send(g *group, m *pb.Message) {
 	}
 }
 
+// nameMember adds the receiver of a base record to its configuration. A replica that was added
+// after the entry that the record is of would not be in it, and Raft takes no record that does not
+// name its receiver. As a learner it changes no majority, and the entry that adds it adds it again.
+func nameMember(m *pb.Message) {
+	conf := m.GetSnapshot().GetMetadata().GetConfState()
+	for _, ids := range [...][]uint64{conf.GetVoters(), conf.GetLearners(), conf.GetVotersOutgoing()} {
+		if slices.Contains(ids, m.GetTo()) {
+			return
+		}
+	}
+	conf.Learners = append(conf.Learners, m.GetTo())
+}
+
 // notSent tells Raft that a message did not leave, so that it probes instead of waiting.
 func (c *Core) notSent(g *group, m *pb.Message) {
 	switch m.GetType() {
 	case pb.MsgSnap:
-		g.rn.ReportSnapshot(m.GetTo(), 2) // SnapshotFailure
-		c.touch(g, true)
+		g.rn.ReportSnapshot(m.GetTo(), raft.SnapshotFailure)
 	case pb.MsgApp:
 		g.rn.ReportUnreachable(m.GetTo())
 	}
@@ -275,117 +416,89 @@ func (c *Core) flushFrame(s *session, f *frame) {
 	class := Control
 	if f == &s.data {
 		class = Data
-	} else {
-		s.sent = c.now
 	}
 	if !c.cfg.Outbox.Send(s.node, class, f.finish()) {
 		c.stats.DroppedFrames++
 	}
 }
 
-// beats sends a beat to every peer that would otherwise hear nothing for too long. The Core itself
-// makes them and no timer beside it: a Core that hangs must fall silent.
+// beats sends each peer a beat when the period that the last one named is over, whatever else
+// was sent: a beat also tells what this node leads. The Core itself makes them and no timer beside
+// it: a Core that hangs must fall silent.
 func (c *Core) beats() {
 	for _, s := range c.peers {
-		if !s.up {
+		if !s.up || c.now < c.beatDue(s) {
 			continue
 		}
-		period := c.cfg.Timing.BeatIdle
-		if c.sharesAwake(s.node) {
-			period = c.cfg.Timing.BeatBusy
-		}
-		if s.sent != 0 && c.now-s.sent < period {
-			continue
-		}
-		if s.control.empty() {
-			s.control.begin(c.envelope(s))
-		}
-		led, digest := c.claimDigest(s.node)
 		flags := byte(0)
-		if c.disk.slow {
+		if c.diskSlow() {
 			flags |= beatSlowDisk
 		}
-		b := append(s.control.buf, itemBeat)
+		period := c.beatPeriod(s)
+		b := make([]byte, 1, 16)
+		b[0] = itemBeat
 		b = binary.BigEndian.AppendUint16(b, uint16(period/time.Millisecond))
 		b = append(b, flags)
-		b = binary.BigEndian.AppendUint32(b, led)
-		s.control.buf = binary.BigEndian.AppendUint64(b, digest)
-		s.control.size += 16
+		b = binary.BigEndian.AppendUint32(b, s.led.count)
+		c.addItem(s, binary.BigEndian.AppendUint64(b, s.led.digest))
+		s.beatAt, s.said = c.now, period
 	}
 }
 
-func (c *Core) sharesAwake(n record.NodeID) bool {
-	for _, g := range c.awake {
-		if g.onNode(n) {
-			return true
-		}
+func (c *Core) beatPeriod(s *session) Time {
+	if s.awake > 0 {
+		return c.cfg.Timing.BeatBusy
 	}
-	return false
+	return c.cfg.Timing.BeatIdle
 }
 
-// nextBeat is when the next beat is due.
+// beatDue is when the next beat is due. A longer period is announced within the shorter one, or
+// the peer would take the first pause for death.
+func (c *Core) beatDue(s *session) Time { return s.beatAt + min(c.beatPeriod(s), s.said) }
+
+// nextBeat is when the next beat to anybody is due.
 func (c *Core) nextBeat() Time {
-	next := c.now + time.Hour
+	next := never
 	for _, s := range c.peers {
-		if !s.up {
-			continue
+		if s.up {
+			next = min(next, c.beatDue(s))
 		}
-		period := c.cfg.Timing.BeatIdle
-		if c.sharesAwake(s.node) {
-			period = c.cfg.Timing.BeatBusy
-		}
-		next = min(next, s.sent+period)
 	}
 	return next
-}
-
-// claimDigest sums up the groups led here of which the peer has a replica: their number
-// and the exclusive or of a hash of (group, term).
-func (c *Core) claimDigest(n record.NodeID) (uint32, uint64) {
-	count, digest := uint32(0), uint64(0)
-	for _, g := range c.order {
-		if g.role == RoleLeader && g.onNode(n) {
-			count++
-			digest ^= claimHash(g.id, g.term)
-		}
-	}
-	return count, digest
-}
-
-// claimHash mixes a group and a term (the finalizer of splitmix64).
-func claimHash(g record.GroupID, term uint64) uint64 {
-	x := uint64(g)*0x9e3779b97f4a7c15 + term
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // beat takes a peer's beat: when it will speak again, and which groups it leads. A sleeping follower
 // has no clock of its own, so a leader that no longer leads must be found out here.
 func (c *Core) beat(s *session, r *frameReader) {
 	period := Time(r.u16()) * time.Millisecond
-	flags, led, digest := r.u8(), r.u32(), r.u64()
+	flags, theirs := r.u8(), claim{r.u32(), r.u64()}
 	if r.err != nil {
 		return
 	}
 	t := c.cfg.Timing
 	s.slowDisk = flags&beatSlowDisk != 0
-	s.limit = min(max(t.DeadBusy, t.DeadIdle*period/t.BeatIdle), t.DeadIdle)
-	count, mine := uint32(0), uint64(0)
-	for _, g := range c.order {
-		if g.lead != 0 && g.lead.Node() == s.node && g.role == RoleFollower {
-			count++
-			mine ^= claimHash(g.id, g.term)
-		}
+	s.limit = t.DeadIdle
+	if period < t.BeatIdle {
+		s.limit = max(t.DeadBusy, t.DeadIdle*period/t.BeatIdle)
 	}
-	if count == led && mine == digest || faultIgnoreClaims {
-		s.disputed = 0
+	d := &s.dispute
+	if theirs == s.followed || faultIgnoreClaims {
+		*d = dispute{}
 		return
 	}
-	if s.disputed++; s.disputed >= disputes {
-		s.disputed = 0
-		c.addItem(s, []byte{itemAskClaims})
+	same := theirs == d.theirs && s.followed == d.ours
+	if !same {
+		d.askAt = disputes
 	}
+	if d.beats++; d.beats < d.askAt {
+		return
+	}
+	d.beats = 0
+	if d.unanswered++; d.unanswered > maxUnanswered {
+		d.unanswered = 0
+		c.takeClaims(s, nil)
+	}
+	c.addItem(s, []byte{itemAskClaims})
 }
 
 func (c *Core) addItem(s *session, item []byte) {
@@ -414,37 +527,60 @@ func (c *Core) sendClaims(s *session) {
 	c.addItem(s, b)
 }
 
-// claims compares a peer's list with what this node believes: a group it does not claim has
-// lost its leader; a group it claims and we do not follow is to be woken there.
+// claims takes a peer's list of what it leads.
 func (c *Core) claims(s *session, r *frameReader) {
 	led := map[record.GroupID]uint64{}
-	wake := make([]byte, 5)
-	wake[0] = itemWake
-	n := uint32(0)
+	theirs := claim{}
 	for range r.count(uint64(r.u32()), 16) {
 		id, term := record.GroupID(r.u64()), r.u64()
-		led[id] = term
-		g := c.find(id)
-		// It leads and we do not follow, or it led and does not know that this is over: either
-		// way a heartbeat of it sets that right.
-		if g != nil && g.damaged == nil && (g.lead.Node() != s.node || g.term != term) && n < maxListed {
-			wake = binary.BigEndian.AppendUint64(wake, uint64(id))
-			n++
+		if _, twice := led[id]; !twice {
+			led[id] = term
+			theirs.add(id, term)
 		}
 	}
 	if r.err != nil {
 		return
 	}
+	d := &s.dispute
+	d.unanswered = 0
+	if theirs == d.theirs && s.followed == d.ours { // the list settles nothing
+		d.askAt = min(2*d.askAt, maxDisputes)
+	} else {
+		d.askAt = disputes
+	}
+	d.theirs, d.ours = theirs, s.followed
+	c.takeClaims(s, led)
+}
+
+// takeClaims compares what a peer leads with what this node believes: a group it does not claim
+// has lost its leader; a group it claims and we do not follow is to be woken there.
+func (c *Core) takeClaims(s *session, led map[record.GroupID]uint64) {
+	var wake []record.GroupID
 	for _, g := range c.order {
+		term, claimed := led[g.id]
+		follows := g.role == RoleFollower && g.lead != 0 && g.lead.Node() == s.node
+		// It leads and we do not follow, or it led and does not know that this is over: either
+		// way a heartbeat of it sets that right.
+		if claimed && g.damaged == nil && (!follows || g.term != term) && len(wake) < maxListed {
+			wake = append(wake, g.id)
+		}
 		// A list may be older than an election that was won since: belief must have aged.
-		if g.role == RoleFollower && g.lead != 0 && g.lead.Node() == s.node && c.now-g.leadSince > c.cfg.Timing.DeadBusy {
-			if term, ok := led[g.id]; !ok || term < g.term {
-				c.orphan(g, "node "+s.node.String()+" no longer leads it")
-			}
+		if follows && (!claimed || term < g.term) && c.now-g.leadSince > c.cfg.Timing.DeadBusy {
+			c.orphan(g, "node "+s.node.String()+" no longer leads it")
 		}
 	}
-	if n > 0 {
-		binary.BigEndian.PutUint32(wake[1:], n)
-		c.addItem(s, wake)
+	if len(wake) > 0 {
+		c.addItem(s, wakeItem(wake))
 	}
+}
+
+// wakeItem asks a leader to be heard in these groups.
+func wakeItem(groups []record.GroupID) []byte {
+	b := make([]byte, 1, 5+8*len(groups))
+	b[0] = itemWake
+	b = binary.BigEndian.AppendUint32(b, uint32(len(groups)))
+	for _, g := range groups {
+		b = binary.BigEndian.AppendUint64(b, uint64(g))
+	}
+	return b
 }

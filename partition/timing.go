@@ -62,7 +62,7 @@ type Limits struct {
 	Uncommitted int64
 	// SaveQueue bounds what waits for the log writer; past it appends of leaders elsewhere are dropped.
 	SaveQueue int64
-	// Inbox bounds data frames received and not yet stepped.
+	// Inbox bounds frames received and not yet stepped, of each class.
 	Inbox int64
 	// EntryCache bounds the entries kept in memory to be sent and applied.
 	EntryCache int64

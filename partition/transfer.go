@@ -3,8 +3,11 @@ package partition
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"edged/record"
+
+	"go.etcd.io/raft/v3/tracker"
 )
 
 // transferWithin is how many entries the target of a transfer may be behind: a group takes no
@@ -18,9 +21,7 @@ func (c *Core) transfer(r *TransferRequest) {
 		r.Done(c.whyNot(g))
 		return
 	}
-	if g.stepped {
-		c.guard(g, func() { c.ready(g) })
-	}
+	c.refresh(g)
 	if g.role != RoleLeader {
 		r.Done(c.notLeader(g))
 		return
@@ -29,7 +30,7 @@ func (c *Core) transfer(r *TransferRequest) {
 		r.Done(nil)
 		return
 	}
-	for _, v := range g.conf.Voters {
+	for _, v := range g.byPreference() {
 		if (r.To == record.NoNode || v.Node() == r.To) && c.startTransfer(g, v, "leadership was transferred") {
 			r.Done(nil)
 			return
@@ -40,39 +41,56 @@ func (c *Core) transfer(r *TransferRequest) {
 
 // startTransfer hands a group to a voter that is live and nearly caught up.
 func (c *Core) startTransfer(g *group, to record.ReplicaID, why string) bool {
-	pr, ok := g.rn.Status().Progress[uint64(to)]
-	s := c.sessions[to.Node()]
-	if !ok || to == g.replica || pr.IsLearner || !c.live(to.Node()) || s.slowDisk || pr.Match+transferWithin < g.log.last || g.transferUntil > c.now {
+	if g.transferTo != 0 || to == g.replica || g.damaged != nil || !slices.Contains(g.conf.Voters, to) {
+		return false
+	}
+	pr, ok := g.progress(to)
+	if !ok || pr.State != tracker.StateReplicate || pr.Match+transferWithin < g.log.last || !c.live(to.Node()) || c.sessions[to.Node()].slowDisk {
 		return false
 	}
 	g.reason = why
-	g.transferUntil = c.now + c.cfg.Timing.Transfer
+	g.transferTo, g.transferUntil = to, c.now+c.cfg.Timing.Transfer
 	c.guard(g, func() { g.rn.TransferLeader(uint64(to)) })
 	c.wakeGroup(g)
 	c.touch(g, true)
 	return true
 }
 
+// endTransfer gives up a transfer that came to nothing. Raft would do so too, later: it takes no
+// proposals until then. That the target may be campaigning all the same does no harm.
+func (c *Core) endTransfer(g *group) {
+	if g.transferTo == 0 || c.now < g.transferUntil && c.live(g.transferTo.Node()) {
+		return
+	}
+	g.transferTo, g.transferUntil, g.reason = 0, 0, ""
+	c.guard(g, func() { g.rn.TransferLeader(uint64(g.replica)) }) // to itself means to nobody
+	c.touch(g, true)
+}
+
+// handOver starts a transfer to the first of the voters that can take it.
+func (c *Core) handOver(g *group, voters []record.ReplicaID, why string) bool {
+	return slices.ContainsFunc(voters, func(v record.ReplicaID) bool { return c.startTransfer(g, v, why) })
+}
+
 // resign hands over everything that is led here and has somewhere to go, before a planned stop.
 func (c *Core) resign() {
 	c.resigning = true
 	for _, g := range c.order {
-		if g.role != RoleLeader || g.damaged != nil {
-			continue
-		}
-		for _, v := range c.byPreference(g) {
-			if c.startTransfer(g, v, "the leader is stopping") {
-				break
-			}
+		if g.role == RoleLeader {
+			c.handOver(g, g.byPreference(), "the leader is stopping")
 		}
 	}
 }
 
-// byPreference are a group's voters, those of the assignment first.
-func (c *Core) byPreference(g *group) []record.ReplicaID {
+// byPreference are a group's voters, in the order of the assignment first.
+func (g *group) byPreference() []record.ReplicaID {
 	var out []record.ReplicaID
 	if g.target != nil {
-		out = slices.Clone(g.target.Voters)
+		for _, v := range g.target.Voters {
+			if slices.Contains(g.conf.Voters, v) {
+				out = append(out, v)
+			}
+		}
 	}
 	for _, v := range g.conf.Voters {
 		if !slices.Contains(out, v) {
@@ -82,50 +100,30 @@ func (c *Core) byPreference(g *group) []record.ReplicaID {
 	return out
 }
 
+// returnAgain is the wait before a return that was not possible is tried again.
+const returnAgain = 5 * time.Second
+
 // returnLeadership hands one group back to its preferred leader once that has been up and calm
-// for a while.
+// for a while. It looks only at the groups that are not led where they should be.
 func (c *Core) returnLeadership() {
-	for _, g := range c.order {
-		if c.wantsReturn(g) && c.startTransfer(g, g.target.Voters[0], "leadership goes back to the preferred node") {
-			return
-		}
-	}
-}
-
-func (c *Core) wantsReturn(g *group) bool {
-	if g.role != RoleLeader || !g.serving || g.target == nil || len(g.target.Voters) < 2 || g.target.Voters[0] == g.replica || !g.reached() {
-		return false
-	}
-	s := c.sessions[g.target.Voters[0].Node()]
-	return s != nil && s.up && !s.dead && c.now-s.upSince >= c.cfg.Timing.CalmBeforeReturn
-}
-
-func (c *Core) returnPending() bool { return slices.ContainsFunc(c.order, c.wantsReturn) }
-
-// diskState is what the log writer's commits tell about this node's disk.
-type diskState struct {
-	slow bool
-	last Time
-}
-
-// observe judges a commit by how long it took: a slow disk takes no new leadership, a stalled
-// one gives away what it has.
-func (d *diskState) observe(c *Core, took Time) {
-	d.last = took
-	d.slow = took > c.cfg.Timing.DiskSlow
-	if took <= c.cfg.Timing.DiskStalled || c.failed != nil {
+	c.nextReturn = never
+	if c.resigning {
 		return
 	}
-	c.log.Warn("the disk stalled: giving leadership away", "commit_took", took)
-	for _, g := range c.order {
-		if g.role != RoleLeader || len(g.conf.Voters) < 2 {
+	for _, g := range c.strays {
+		to := g.target.Voters[0]
+		if !c.live(to.Node()) {
+			continue // peerUp looks again
+		}
+		if calm := c.sessions[to.Node()].upSince + c.cfg.Timing.CalmBeforeReturn; calm > c.now {
+			c.nextReturn = min(c.nextReturn, calm)
 			continue
 		}
-		for _, v := range g.conf.Voters {
-			if c.startTransfer(g, v, "the leader's disk stalled") {
-				break
-			}
+		if g.serving && g.reached() && c.startTransfer(g, to, "leadership goes back to the preferred node") {
+			c.nextReturn = c.now + c.cfg.Timing.ReturnEvery
+			return
 		}
+		c.nextReturn = min(c.nextReturn, c.now+returnAgain)
 	}
 }
 
@@ -134,25 +132,13 @@ func (d *diskState) observe(c *Core, took Time) {
 func (c *Core) Transferring() int {
 	n := 0
 	for _, g := range c.order {
-		if g.role != RoleLeader || g.damaged != nil {
+		if g.role != RoleLeader {
 			continue
 		}
-		movable := false
-		for _, v := range c.byPreference(g) {
-			if movable = v != g.replica && c.live(v.Node()); movable {
-				break
-			}
-		}
-		if !movable {
-			continue
-		}
-		n++
-		if g.transferUntil <= c.now {
-			for _, v := range c.byPreference(g) {
-				if c.startTransfer(g, v, "the leader is stopping") {
-					break
-				}
-			}
+		voters := g.byPreference()
+		if slices.ContainsFunc(voters, func(v record.ReplicaID) bool { return v != g.replica && c.live(v.Node()) }) {
+			n++
+			c.handOver(g, voters, "the leader is stopping")
 		}
 	}
 	return n

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -32,18 +33,20 @@ type View struct {
 	// Serving tells that this leader has committed an entry of its own epoch: only then
 	// does it know the high watermark (law 4).
 	Serving          bool
+	// Learners has those too that lose their vote in a change under way.
 	Voters, Learners []record.ReplicaID
 	Err              error // why a damaged replica is out of service
 }
 
 // Partition is a group as the rest of the node sees it. The Core writes it, anyone reads it.
 //
-// logStart <= high, and high never goes back: it is the end of what is committed.
+// logStart <= high and readable <= high; none of them goes back. high is the end of what is committed.
 type Partition struct {
 	Group    record.GroupID
 	view     atomic.Pointer[View]
 	logStart atomic.Int64
 	high     atomic.Int64
+	readable atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -67,6 +70,10 @@ func (p *Partition) LogStart() record.Offset { return record.Offset(p.logStart.L
 // HighWatermark is the offset after the last committed record that this replica knows of.
 func (p *Partition) HighWatermark() record.Offset { return record.Offset(p.high.Load()) }
 
+// Readable is the end of what is committed and also on this node's own disk: as far as its store
+// can be read. It trails the high watermark while the others' disks are quicker.
+func (p *Partition) Readable() record.Offset { return record.Offset(p.readable.Load()) }
+
 // Changed returns a channel that is closed when anything of the view changes after the call.
 func (p *Partition) Changed() <-chan struct{} {
 	p.mu.Lock()
@@ -77,13 +84,13 @@ func (p *Partition) Changed() <-chan struct{} {
 	return p.mu.changed
 }
 
-// WaitAbove returns when the high watermark passes offset, when this replica no longer leads in
-// the epoch it led in at the call, or when ctx ends (with its error).
+// WaitAbove returns when there is something to read after offset, when this replica no longer leads
+// in the epoch it led in at the call, or when ctx ends (with its error).
 func (p *Partition) WaitAbove(ctx context.Context, offset record.Offset) error {
 	epoch := p.View().Epoch
 	for {
 		changed := p.Changed()
-		if v := p.View(); p.HighWatermark() > offset || v.Role != RoleLeader || v.Epoch != epoch {
+		if v := p.View(); p.Readable() > offset || v.Role != RoleLeader || v.Epoch != epoch {
 			return nil
 		}
 		select {
@@ -105,36 +112,40 @@ func (p *Partition) wake() {
 
 // publish shows others what has changed.
 func (c *Core) publish(g *group) {
-	old := g.part.View()
-	v := View{
-		Role: g.role, Replica: g.replica, Leader: record.NoNode, Epoch: record.Epoch(g.term), Serving: g.serving,
-		Voters: g.conf.Voters, Learners: g.conf.Learners, Err: g.damaged,
-	}
+	leader, epoch := record.NoNode, record.Epoch(g.term)
 	if g.lead != 0 {
-		v.Leader = g.lead.Node()
+		leader = g.lead.Node()
 	}
-	changed := false
-	if old.Role != v.Role || old.Leader != v.Leader || old.Epoch != v.Epoch || old.Serving != v.Serving ||
-		old.Err != v.Err || old.Replica != v.Replica || g.confMoved {
-		g.confMoved = false
-		g.part.view.Store(&v)
-		changed = true
-	}
-	if h := int64(g.high); h > g.part.high.Load() {
-		g.part.high.Store(h)
-		changed = true
-	}
-	if s := int64(g.logStart); s != g.part.logStart.Load() {
-		g.part.logStart.Store(s)
-		changed = true
-	}
+	old := g.part.View()
+	changed := g.confMoved || old.Role != g.role || old.Leader != leader || old.Epoch != epoch || old.Serving != g.serving ||
+		old.Err != g.damaged || old.Replica != g.replica
 	if changed {
+		g.confMoved = false
+		g.part.view.Store(&View{
+			Role: g.role, Replica: g.replica, Leader: leader, Epoch: epoch, Serving: g.serving,
+			Voters: g.conf.Voters, Learners: slices.Concat(g.conf.Learners, g.conf.LearnersNext), Err: g.damaged,
+		})
+	}
+	moved := raise(&g.part.high, g.high)
+	moved = raise(&g.part.readable, g.endAt(min(g.committed, g.log.durable))) || moved
+	// A base record may begin inside its first batch, before that batch has come.
+	moved = raise(&g.part.logStart, min(g.logStart, g.part.HighWatermark())) || moved
+	if changed || moved {
 		g.part.wake()
 	}
-	if old.Leader != v.Leader || old.Epoch != v.Epoch {
+	if old.Leader != leader || old.Epoch != epoch {
 		c.stats.LeaderChanges++
 		if c.cfg.OnLeader != nil {
-			c.cfg.OnLeader(LeaderChange{Group: g.id, Leader: v.Leader, Epoch: v.Epoch, Reason: g.reasonText(v.Leader)})
+			c.cfg.OnLeader(LeaderChange{Group: g.id, Leader: leader, Epoch: epoch, Reason: g.reasonText(leader)})
 		}
 	}
+}
+
+// raise moves an offset forward and tells whether it did.
+func raise(a *atomic.Int64, to record.Offset) bool {
+	if int64(to) <= a.Load() {
+		return false
+	}
+	a.Store(int64(to))
+	return true
 }

@@ -1,0 +1,71 @@
+package partition
+
+import (
+	"fmt"
+	"time"
+)
+
+// slowFor is how long a disk counts as slow after a slow commit that no quick one followed. It
+// ends by itself: a node that leads nothing may have nothing to write.
+const slowFor = 10 * time.Second
+
+// diskState is what the log writer's commits tell about this node's disk.
+type diskState struct {
+	took      Time // the last commit
+	slowUntil Time
+	pending   int  // saves handed over and not reported
+	since     Time // since when nothing was reported though something is pending
+	slow      bool // the pending commit was found slow
+	stalled   bool // and stalled
+}
+
+// handed notes that the log writer has one save more to do.
+func (d *diskState) handed(now Time) {
+	if d.pending == 0 {
+		d.since = now
+	}
+	d.pending++
+}
+
+// reported judges a commit by how long it took: a slow disk takes no new leadership.
+func (d *diskState) reported(now Time, saves int, took Time, t *Timing) {
+	d.took = took
+	d.pending -= saves
+	d.since, d.slow, d.stalled = now, false, false
+	if d.slowUntil = 0; took > t.DiskSlow {
+		d.slowUntil = now + slowFor
+	}
+}
+
+// due is when the commit that is pending will be slow, or stalled.
+func (d *diskState) due(t *Timing) Time {
+	switch {
+	case d.pending == 0 || d.stalled:
+		return never
+	case d.slow:
+		return d.since + t.DiskStalled + time.Millisecond
+	}
+	return d.since + t.DiskSlow + time.Millisecond
+}
+
+func (c *Core) diskSlow() bool { return c.disk.slow || c.now < c.disk.slowUntil }
+
+// watchDisk notices a commit that does not come back. A leader needs no disk of its own to commit
+// what the others have on theirs, so a stalled disk would keep its leadership for ever.
+func (c *Core) watchDisk() {
+	d := &c.disk
+	if c.now < d.due(&c.cfg.Timing) {
+		return
+	}
+	if !d.slow {
+		d.slow = true
+		return
+	}
+	d.stalled = true
+	c.log.Warn("the disk stalled: giving leadership away", "waiting", c.now-d.since)
+	for _, g := range c.order {
+		if g.role == RoleLeader {
+			c.handOver(g, g.byPreference(), fmt.Sprintf("the disk of node %d stalled", c.cfg.Node))
+		}
+	}
+}
