@@ -90,6 +90,9 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 			current = append(current, r.Node())
 		}
 	}
+	if n.foundersMissing(p, v) {
+		return true
+	}
 	want := metadata.DesiredVoters(p, current, up, false)
 	a := &partition.Assignment{Group: record.MetadataGroup}
 	for _, id := range want {
@@ -111,6 +114,15 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 	}
 	h.Configure(a)
 	return true
+}
+
+// foundersMissing tells whether a voter has not registered yet. It is waited for: a founder whose
+// vote were taken because it is a moment slower than the others would leave the cluster with one
+// voter for no reason.
+func (n *Node) foundersMissing(p *metadata.Picture, v *partition.View) bool {
+	return time.Since(n.started) < forgiving && slices.ContainsFunc(v.Voters, func(r record.ReplicaID) bool {
+		return p.Node(r.Node()) == nil && !p.Banned(r.Node())
+	})
 }
 
 func sameReplicas(a, b []record.ReplicaID) bool {
