@@ -199,8 +199,10 @@ func TestBackoff_growsAndIsSpread(t *testing.T) {
 			t.Errorf("%v, wanted up to %v", d, most)
 		}
 	}
-	if !b.jump() || !b.jump() || b.jump() {
-		t.Error("two redirects in a row are followed at once, no more")
+	for i := range maxJumps + 1 {
+		if b.jump() != (i < maxJumps) {
+			t.Errorf("redirect %d in a row", i+1)
+		}
 	}
 	b.pause()
 	if !b.jump() {

@@ -145,7 +145,7 @@ type requestHeader struct {
 func parseRequest(frame []byte) (requestHeader, *walker, error) {
 	w := newReader(frame, maxRequestElements)
 	var h requestHeader
-	n := w.length(w.dec.DecodeArrayLen())
+	n := w.arrayLength()
 	if w.err == nil && n < 4 {
 		w.fail(fmt.Errorf("an array of %d values, a request has 4: api, version, correlation, body", n))
 	}
@@ -173,7 +173,7 @@ type Response struct {
 // ParseResponse reads the head of an answer. After an error the connection is of no use.
 func ParseResponse(frame []byte) (*Response, error) {
 	w := newReader(frame, maxResponseElements)
-	n := w.length(w.dec.DecodeArrayLen())
+	n := w.arrayLength()
 	if w.err == nil && n < 3 {
 		w.fail(fmt.Errorf("an array of %d values, an answer has 3: correlation, error, body", n))
 	}

@@ -116,7 +116,7 @@ func (w *walker) message(m Message) {
 		}
 		w.out.Bytes()[at] |= byte(w.fields)
 	} else {
-		w.fields = w.length(w.dec.DecodeArrayLen())
+		w.fields = w.arrayLength()
 		m.walk(w)
 		w.skip(w.fields, maxSkipDepth)
 	}
@@ -130,13 +130,22 @@ func (w *walker) nested(m Message) {
 	}
 }
 
-// length checks the length of an array or map against the bytes that are left. nil counts as empty.
-func (w *walker) length(n int, err error) int {
-	if err != nil {
-		w.fail(err)
+// arrayLength reads an array's length. nil counts as empty.
+func (w *walker) arrayLength() int { return w.length(w.dec.DecodeArrayLen) }
+
+// length reads a length and checks it against the bytes that are left. nil is looked for
+// here: the library's -1 for it is also what 4 Gi become on 32 bits.
+func (w *walker) length(read func() (int, error)) int {
+	if w.err != nil {
 		return 0
 	}
-	if n == -1 { // nil; on 32 bits also a length of 4 Gi, which then finds no bytes
+	if w.peekNil() {
+		w.fail(w.dec.DecodeNil())
+		return 0
+	}
+	n, err := read()
+	if err != nil {
+		w.fail(err)
 		return 0
 	}
 	if n < 0 || n > w.src.Len() {
@@ -158,7 +167,7 @@ func list[T any](w *walker, xs *[]T, each func(*T)) {
 		}
 		return
 	}
-	n := w.length(w.dec.DecodeArrayLen())
+	n := w.arrayLength()
 	if w.elements -= n; w.elements < 0 {
 		w.fail(fmt.Errorf("the message has too many list elements"))
 		return
@@ -342,7 +351,7 @@ func (w *walker) mapLength() int {
 		w.fail(fmt.Errorf("a map was expected"))
 		return 0
 	}
-	return w.length(w.dec.DecodeMapLen())
+	return w.length(w.dec.DecodeMapLen)
 }
 
 // skip passes over n values of any kind.
@@ -365,7 +374,7 @@ func (w *walker) skipOne(depth int) {
 	case depth == 0:
 		w.fail(fmt.Errorf("values nested more than %d deep", maxSkipDepth))
 	case msgpcode.IsFixedArray(c) || c == msgpcode.Array16 || c == msgpcode.Array32:
-		w.skip(w.length(w.dec.DecodeArrayLen()), depth-1)
+		w.skip(w.arrayLength(), depth-1)
 	case msgpcode.IsFixedMap(c) || c == msgpcode.Map16 || c == msgpcode.Map32:
 		n := w.mapLength()
 		w.skip(n, depth-1)
