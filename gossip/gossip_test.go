@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -438,4 +440,50 @@ func TestBadSettingsAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Garbage on both sockets, with and without the right label in front: the node goes on, nobody is
+// taken for a member, and what it holds does not grow.
+func TestGarbageOnTheWire(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		a := start(t, n, ip1, meta(1, 1))
+		defer a.Close()
+		h := n.Host(ip3)
+		pc, err := h.ListenPackets(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := net.ResolveUDPAddr("udp", at1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rnd := rand.New(rand.NewPCG(1, 2))
+		for i := range 500 {
+			b := make([]byte, 1+rnd.IntN(1400))
+			for j := range b {
+				b[j] = byte(rnd.Uint32())
+			}
+			if i%2 == 0 { // behind the label
+				b = append([]byte("\xf4\x04edge"), append([]byte{byte(i / 2 % 16)}, b...)...)
+			}
+			if _, err := pc.WriteTo(b, to); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				nc, err := h.Dial(t.Context(), at1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = nc.Write(b)
+				defer nc.Close()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		b := start(t, n, ip2, meta(2, 1), joining(at1))
+		defer b.Close()
+		within(t, 20*time.Second, "together", sees(a, 1, 2)) // once the hanging streams have timed out
+		if len(a.Members()) != 2 || a.Stats().Leaders != 0 {
+			t.Fatalf("members %+v, stats %+v", a.Members(), a.Stats())
+		}
+	})
 }

@@ -40,8 +40,9 @@ type leaders struct {
 		sync.RWMutex
 		cluster record.ClusterID          // whose groups these are; zero: none, and the table is empty
 		table   map[record.GroupID]Leader // at most limit
-		news    []record.GroupID          // to be passed on, next first; each once
-		left    map[record.GroupID]int    // how often still; the keys are those of news
+		fresh   []record.GroupID          // to be passed on, and never was yet
+		again   []record.GroupID          // to be passed on once more; none is in both
+		left    map[record.GroupID]int    // how often still; the keys are those of fresh and again
 		dropped uint64                    // for want of room
 		garbled uint64                    // messages that could not be read
 	}
@@ -55,7 +56,8 @@ func newLeaders(cluster record.ClusterID, limit int, token func()) *leaders {
 }
 
 func (ls *leaders) clearLocked() {
-	ls.mu.table, ls.mu.news, ls.mu.left = make(map[record.GroupID]Leader), nil, make(map[record.GroupID]int)
+	ls.mu.table, ls.mu.left = make(map[record.GroupID]Leader), make(map[record.GroupID]int)
+	ls.mu.fresh, ls.mu.again = nil, nil
 }
 
 // setCluster begins with an empty table if the cluster is another one than before.
@@ -98,7 +100,7 @@ func (ls *leaders) learn(cluster record.ClusterID, in []Leader, times int) {
 		ls.mu.table[l.Group] = l
 		if times > 0 {
 			if ls.mu.left[l.Group] == 0 {
-				ls.mu.news = append(ls.mu.news, l.Group)
+				ls.mu.fresh = append(ls.mu.fresh, l.Group)
 			}
 			ls.mu.left[l.Group] = times
 		}
@@ -128,32 +130,39 @@ func (ls *leaders) retain(keep func(record.GroupID) bool) {
 }
 
 // delta gives a packet of at most limit bytes with what is to be passed on, nil if there is
-// nothing or no room. What has been sent goes to the end of the queue.
+// nothing or no room. What nobody has heard yet goes first.
 func (ls *leaders) delta(limit int) []byte {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	n := min(len(ls.mu.news), maxDelta, (min(limit, maxPacket)-leadersHead)/leaderSize)
-	if n <= 0 {
+	room := min(maxDelta, (min(limit, maxPacket)-leadersHead)/leaderSize)
+	if room <= 0 {
 		return nil
 	}
-	out := make([]Leader, 0, n)
-	sent := ls.mu.news[:n]
-	ls.mu.news = ls.mu.news[n:]
-	for _, g := range sent {
+	var send []record.GroupID
+	send, ls.mu.fresh = cut(send, ls.mu.fresh, room)
+	send, ls.mu.again = cut(send, ls.mu.again, room-len(send))
+	var out []Leader
+	for _, g := range send {
 		l, known := ls.mu.table[g]
 		if known {
 			out = append(out, l)
 		}
-		if ls.mu.left[g]--; !known || ls.mu.left[g] <= 0 {
+		if ls.mu.left[g]--; known && ls.mu.left[g] > 0 {
+			ls.mu.again = append(ls.mu.again, g)
+		} else {
 			delete(ls.mu.left, g)
-			continue
 		}
-		ls.mu.news = append(ls.mu.news, g)
 	}
 	if len(out) == 0 {
 		return nil
 	}
 	return encodeLeaders(ls.mu.cluster, out)
+}
+
+// cut moves up to n from the front of one list to the end of another.
+func cut(to, from []record.GroupID, n int) (longer, rest []record.GroupID) {
+	n = min(n, len(from))
+	return append(to, from[:n]...), from[n:]
 }
 
 // full gives the whole table.
