@@ -7,15 +7,14 @@ import (
 	"edged/record"
 )
 
-// Why a node is refused. All of them are record.ErrRefused on the wire; a node that is
-// asking to join is told which by the node that asks for it.
+// Why a node is refused. Each has a code of its own: a node that joins hears it from another node.
 var (
 	// ErrNodeIDTaken: the joining node draws a new id and asks again.
-	ErrNodeIDTaken = fmt.Errorf("the node id belongs to another instance: %w", record.ErrRefused)
+	ErrNodeIDTaken = &record.Error{Code: "node_id_taken", Message: "the node id belongs to another instance"}
 	// ErrNodeBanned: the node was removed from the cluster; it stays out for good.
-	ErrNodeBanned = fmt.Errorf("the node was removed from this cluster; wipe its data directory to join as a new node: %w", record.ErrRefused)
+	ErrNodeBanned = &record.Error{Code: "node_banned", Message: "the node was removed from this cluster; wipe its data directory to join as a new node"}
 	// ErrNodeStale: the cluster has seen a later life of this node.
-	ErrNodeStale = fmt.Errorf("the cluster has seen a later start of this node: it is a cloned card or a restored backup: %w", record.ErrRefused)
+	ErrNodeStale = &record.Error{Code: "node_stale", Message: "the cluster has seen a later start of this node: it is a cloned card or a restored backup"}
 )
 
 // NodeInfo is what a node says about itself. Addresses are host:port, as peers and clients

@@ -107,8 +107,9 @@ func (h peerHandler) PeerRefused(addr string, err error) {
 	if h.n.problems.add(fmt.Sprintf("no connection with the node at %s: %v", addr, err)) {
 		h.n.log.Warn("peer refused", "addr", addr, "err", err)
 	}
-	// The others may know a later life of this node, or another one under its identity: it must not go on.
-	if errors.Is(err, peer.ErrClone) || errors.Is(err, metadata.ErrNodeStale) {
+	// The others know a later life of this node, or another one under its identity: it must not go on.
+	var theirs *peer.RemoteRefusal
+	if errors.As(err, &theirs) && (errors.Is(err, peer.ErrClone) || errors.Is(err, metadata.ErrNodeStale)) {
 		h.n.checkClone(err)
 	}
 }

@@ -26,6 +26,14 @@ var (
 	ErrConnectionLost = &record.Error{Code: "connection_lost", Message: "the connection to the node broke before the answer; the request may or may not have taken effect; retry", Retriable: true}
 )
 
+// RemoteRefusal is what the other side gave as its reason not to talk to us.
+type RemoteRefusal struct{ Err error }
+
+func (e *RemoteRefusal) Error() string { return "refused by the other node: " + e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *RemoteRefusal) Unwrap() error { return e.Err }
+
 // refusal tells that err does not go away by itself.
 func refusal(err error) bool {
 	var e *record.Error

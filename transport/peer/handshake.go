@@ -132,7 +132,7 @@ func (c *conn) hearHello() (hello, error) {
 func unexpected(typ byte, payload []byte) error {
 	if typ == frameRefuse {
 		if err, ok := parseError(payload); ok {
-			return err
+			return &RemoteRefusal{err}
 		}
 	}
 	return fmt.Errorf("a frame of type %d was not expected here", typ)

@@ -60,7 +60,7 @@ type Handler interface {
 	// or the connection.
 	PeerCall(ctx context.Context, from Identity, payload []byte) ([]byte, error)
 	// PeerRefused tells that a node at addr was refused by us, or refused us, for a reason that
-	// does not go away by itself (see the errors of this package). It may repeat.
+	// does not go away by itself (see the errors of this package). A *RemoteRefusal is theirs. It may repeat.
 	PeerRefused(addr string, err error)
 }
 
