@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,16 +39,82 @@ func (n noLeaks) Run() int {
 }
 
 // TestScript runs the binary as a person or systemd would: command lines, exit codes,
-// what is on stdout and what on stderr.
+// what is on stdout and what on stderr, and what systemd is told.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each process ends a second later
+			s := &scene{}
+			e.Values["scene"] = s
+			socket := filepath.Join(e.WorkDir, "notify")
+			var err error
+			if s.systemd, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}); err != nil {
+				return err
+			}
+			e.Defer(func() { _ = s.systemd.Close() })
+			e.Setenv("NOTIFY_SOCKET", socket)
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "listening": listening, "signal": sendSignal, "notified": notified,
+		},
 	})
+}
+
+// scene is what one script knows beside its files.
+type scene struct {
+	systemd *net.UnixConn
+	node    node.Addrs // of the last node that listened
+}
+
+// scriptPatience is how long a script waits for something that is on its way.
+const scriptPatience = 20 * time.Second
+
+// listening DIR waits until a new process has opened its listeners on the data in DIR, and
+// demands that it is the same node as before, if there was one. $NATIVE is its address.
+func listening(ts *testscript.TestScript, _ bool, args []string) {
+	s := ts.Value("scene").(*scene)
+	file := ts.MkAbs(filepath.Join(args[0], "addresses.json"))
+	for deadline := time.After(scriptPatience); ; {
+		var a node.Addrs
+		text, err := os.ReadFile(file)
+		if err == nil && json.Unmarshal(text, &a) == nil && a.PID != s.node.PID {
+			if s.node.PID != 0 && a.NodeID != s.node.NodeID {
+				ts.Fatalf("it is node %d now, it was %d", a.NodeID, s.node.NodeID)
+			}
+			s.node = a
+			ts.Setenv("NATIVE", a.Native)
+			return
+		}
+		select {
+		case <-deadline:
+			ts.Fatalf("no node listens: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// signal terminate|interrupt|kill sends it to the node that listened last.
+func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
+	sig := map[string]syscall.Signal{"terminate": syscall.SIGTERM, "interrupt": syscall.SIGINT, "kill": syscall.SIGKILL}[args[0]]
+	ts.Check(syscall.Kill(ts.Value("scene").(*scene).node.PID, sig))
+}
+
+// notified LINE waits until systemd is told the line.
+func notified(ts *testscript.TestScript, _ bool, args []string) {
+	conn := ts.Value("scene").(*scene).systemd
+	ts.Check(conn.SetReadDeadline(time.Now().Add(scriptPatience)))
+	buf := make([]byte, 4096)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			ts.Fatalf("systemd was not told %s: %v", args[0], err)
+		}
+		if slices.Contains(strings.Split(string(buf[:n]), "\n"), args[0]) {
+			return
+		}
+	}
 }
 
 // exits N CMD… runs a command and demands exactly the exit code N and, unless it is 0,

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,9 +111,9 @@ func (l *ledger) compare(partitions map[int32][]client.Message, seqOf func([]byt
 	defer l.mu.Unlock()
 	var v verdict
 	seen := map[int64]bool{}
-	for p, messages := range partitions {
+	for _, p := range slices.Sorted(maps.Keys(partitions)) {
 		last := int64(-1)
-		for _, m := range messages {
+		for _, m := range partitions[p] {
 			v.read++
 			seq, err := seqOf(m.Value)
 			if err != nil || !bytes.Equal(l.sent[seq], m.Value) {
