@@ -29,7 +29,7 @@ var (
 // RemoteRefusal is what the other side gave as its reason not to talk to us.
 type RemoteRefusal struct{ Err error }
 
-func (e *RemoteRefusal) Error() string { return "refused by the other node: " + e.Err.Error() }
+func (e *RemoteRefusal) Error() string { return e.Err.Error() }
 
 // Unwrap gives the reason.
 func (e *RemoteRefusal) Unwrap() error { return e.Err }

@@ -127,7 +127,7 @@ func TestAdmit(t *testing.T) {
 		join(t, a, b)
 		pass(10 * time.Second)
 		a.rec.wantEvents(t)
-		if errs := a.rec.refusals(); len(errs) == 0 || !errors.Is(errs[0], record.ErrRefused) || errs[0].Error() != "refused by the other node: refused: node 1 was removed from the cluster" {
+		if errs := a.rec.refusals(); len(errs) == 0 || !errors.Is(errs[0], record.ErrRefused) || errs[0].Error() != "refused: node 1 was removed from the cluster" {
 			t.Fatalf("told %v", errs)
 		}
 		banned.Store(false)
