@@ -210,6 +210,7 @@ func (n *Node) serving(ctx context.Context, topic string, number int32, epoch re
 // Fetch reads batches up to the high watermark; see wire.Broker.
 func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResponse {
 	wait := max(time.Duration(req.MaxWaitMs)*time.Millisecond, 0)
+	connection := ctx
 	ctx, cancel := context.WithTimeout(ctx, wait+time.Millisecond)
 	defer cancel()
 	res := wire.FetchResponse{HighWatermark: -1, LogStart: -1, Epoch: record.NoEpoch}
@@ -232,7 +233,7 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		}
 		expired := ctx.Err() != nil
 		if req.Offset < res.HighWatermark {
-			if res.Err = b.read(at.Partition.Group, req, &res); res.Err != nil || len(res.Batches) > 0 {
+			if res.Err = b.read(connection, at.Partition.Group, req, &res); res.Err != nil || len(res.Batches) > 0 {
 				return res
 			}
 			// Committed by the others and not on this disk yet: it is on its way.
@@ -259,11 +260,12 @@ func afterIf(on bool, d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// read takes batches from the store. It asks first for room in the connection's share of memory.
-func (b broker) read(g record.GroupID, req wire.FetchRequest, res *wire.FetchResponse) error {
+// read takes batches from the store. It asks first for room in the connection's share of memory, and
+// waits for it as long as the connection lives.
+func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchRequest, res *wire.FetchResponse) error {
 	want := int64(max(min(req.MaxBytes, maxFetchBytes), 1))
 	if req.Reserve != nil {
-		ctx, cancel := context.WithTimeout(b.n.ctx, wire.MaxTimeout)
+		ctx, cancel := context.WithTimeout(ctx, wire.MaxTimeout)
 		defer cancel()
 		if err := req.Reserve(ctx, want); err != nil {
 			return err

@@ -37,6 +37,7 @@ type conn struct {
 
 	requestMem, fetchMem budget
 	fetches              atomic.Int32
+	writing              monotonic     // since when the present chunk is being written, by the server's age; 0: none is
 	calls                chan struct{} // capacity maxCalls: filled by unary, emptied by forget
 
 	handlers sync.WaitGroup // requests that have a goroutine; added to by the reader only
@@ -84,8 +85,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	limit := s.cfg.ConnBytes
-	c.requestMem = budget{semaphore.NewWeighted(limit), s.in, &s.metrics.requestBytes, limit}
-	c.fetchMem = budget{semaphore.NewWeighted(limit), s.out, &s.metrics.responseBytes, limit}
+	c.requestMem = budget{s, semaphore.NewWeighted(limit), s.in, &s.metrics.requestBytes, limit}
+	c.fetchMem = budget{s, semaphore.NewWeighted(limit), s.out, &s.metrics.responseBytes, limit}
 	c.mu.lanes = map[record.TopicPartition][]*produced{}
 	return c
 }

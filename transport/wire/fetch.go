@@ -29,6 +29,10 @@ func (q *request) fetch(b Broker) {
 			if held > 0 || bytes <= 0 {
 				return nil
 			}
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			stop := context.AfterFunc(c.ctx, cancel) // whatever ctx the broker takes
+			defer stop()
 			held, err = c.fetchMem.acquire(ctx, bytes)
 			return err
 		}

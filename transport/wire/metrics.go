@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Metrics counts since the start, except where it says now.
@@ -11,6 +12,7 @@ type Metrics struct {
 	Connections   int64            // now
 	Accepted      int64            // connections taken
 	Refused       int64            // connections over MaxConns or while closing
+	Stalled       int64            // connections dropped because they did not read while others waited for memory
 	BytesIn       int64            // frames of requests, with their lengths
 	BytesOut      int64            // frames of answers, with their lengths
 	RequestBytes  int64            // memory of requests being worked on, now
@@ -33,9 +35,15 @@ const (
 
 type gauge = atomic.Int64
 
+// monotonic is a moment that two goroutines look at.
+type monotonic struct{ ns atomic.Int64 }
+
+func (m *monotonic) Store(d time.Duration) { m.ns.Store(int64(d)) }
+func (m *monotonic) Load() time.Duration   { return time.Duration(m.ns.Load()) }
+
 // counters is what stands behind Metrics.
 type counters struct {
-	accepted, refused, bytesIn, bytesOut, requestBytes, responseBytes gauge
+	accepted, refused, stalled, bytesIn, bytesOut, requestBytes, responseBytes gauge
 
 	mu                         sync.Mutex
 	requests, errors, badframe map[string]int64
@@ -45,7 +53,7 @@ func (c *counters) read() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Metrics{
-		Accepted: c.accepted.Load(), Refused: c.refused.Load(),
+		Accepted: c.accepted.Load(), Refused: c.refused.Load(), Stalled: c.stalled.Load(),
 		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
 		RequestBytes: c.requestBytes.Load(), ResponseBytes: c.responseBytes.Load(),
 		Requests: maps.Clone(c.requests), Errors: maps.Clone(c.errors), BadFrames: maps.Clone(c.badframe),

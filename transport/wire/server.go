@@ -36,11 +36,14 @@ const (
 	// until their answers are written. Above it the server stops reading requests.
 	maxCalls = 16
 	// writeChunk is what has to go out within WriteTimeout, in bytes: a slow link is not a dead one.
-	writeChunk = 256 << 10
+	writeChunk = 64 << 10
 	// A connection that broke the protocol is read for so long and so much after the
 	// error frame: closing it with unread bytes would take the frame away from the client.
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
+	// stallLimit is how long a connection may take nothing of its answers while others wait
+	// for the memory that they hold. As long as nobody waits it has the whole WriteTimeout.
+	stallLimit = 5 * time.Second
 )
 
 // Config says what a Server serves and how much of it. Zero fields get the defaults above.
@@ -59,7 +62,7 @@ type Config struct {
 	// MaxFetches bounds the fetches that one connection has waiting. More are answered "busy".
 	MaxFetches int
 	// HandshakeTimeout is how long the hello may take to come, FrameTimeout how long a
-	// frame may take once its length is read, WriteTimeout how long 256 KiB may take to leave.
+	// frame may take once its length is read, WriteTimeout how long 64 KiB may take to leave.
 	HandshakeTimeout, FrameTimeout, WriteTimeout time.Duration
 	// Logger gets what an operator should see. nil: slog.Default().
 	Logger *slog.Logger
@@ -98,11 +101,14 @@ type Server struct {
 	cfg     Config
 	in, out *semaphore.Weighted // TotalBytes of requests, and of fetched batches
 	metrics counters
+	started time.Time
 
 	mu struct {
 		sync.Mutex
-		closed bool
-		conns  map[*conn]struct{}
+		closed  bool
+		conns   map[*conn]struct{}
+		waiting int         // requests that wait for a part of TotalBytes
+		relief  *time.Timer // runs relieve; nil while nobody waits
 	}
 	running sync.WaitGroup // one per Handle; added to only under mu and only while not closed
 }
@@ -114,6 +120,8 @@ func NewServer(cfg Config) *Server {
 		cfg: cfg,
 		in:  semaphore.NewWeighted(cfg.TotalBytes),
 		out: semaphore.NewWeighted(cfg.TotalBytes),
+
+		started: time.Now(),
 	}
 	s.mu.conns = map[*conn]struct{}{}
 	return s
@@ -137,6 +145,9 @@ func (s *Server) Handle(nc net.Conn) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.mu.closed = true
+	if s.mu.relief != nil {
+		s.mu.relief.Stop()
+	}
 	for c := range s.mu.conns {
 		c.abort()
 	}
@@ -177,8 +188,41 @@ func (s *Server) dismiss(c *conn) {
 	s.running.Done()
 }
 
+// wait counts requests that wait for memory in, and out again.
+func (s *Server) wait(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.waiting += n
+	if s.mu.waiting > 0 && s.mu.relief == nil && !s.mu.closed {
+		s.mu.relief = time.AfterFunc(stallLimit/5, s.relieve)
+	}
+}
+
+// relieve drops connections whose clients leave their answers lying while others wait for
+// memory: a few consumers that stand still must not stop all the rest.
+func (s *Server) relieve() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.relief = nil
+	if s.mu.waiting == 0 || s.mu.closed {
+		return
+	}
+	for c := range s.mu.conns {
+		if at := c.writing.Load(); at != 0 && s.age()-at > stallLimit {
+			s.metrics.stalled.Add(1)
+			s.cfg.Logger.Warn("a native client does not read its answers and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
+			c.abort()
+		}
+	}
+	s.mu.relief = time.AfterFunc(stallLimit/5, s.relieve)
+}
+
+// age is the monotonic time since the server was made, never 0.
+func (s *Server) age() time.Duration { return time.Since(s.started) + 1 }
+
 // budget is one connection's share of memory in one direction.
 type budget struct {
+	server      *Server
 	conn, total *semaphore.Weighted
 	inUse       *gauge
 	limit       int64
@@ -190,9 +234,14 @@ func (b *budget) acquire(ctx context.Context, n int64) (int64, error) {
 	if err := b.conn.Acquire(ctx, n); err != nil {
 		return 0, err
 	}
-	if err := b.total.Acquire(ctx, n); err != nil {
-		b.conn.Release(n)
-		return 0, err
+	if !b.total.TryAcquire(n) {
+		b.server.wait(1)
+		err := b.total.Acquire(ctx, n)
+		b.server.wait(-1)
+		if err != nil {
+			b.conn.Release(n)
+			return 0, err
+		}
 	}
 	b.inUse.Add(n)
 	return n, nil

@@ -502,6 +502,39 @@ func TestServer_clientThatDoesNotReadCostsBoundedMemory(t *testing.T) {
 	})
 }
 
+// Clients that leave their answers lying hold memory that others wait for: they are dropped
+// long before the write timeout, and only those.
+func TestServer_clientsThatDoNotReadDoNotStopOthers(t *testing.T) {
+	inBubble(t, Config{TotalBytes: 2 * DefaultConnBytes}, func(t *testing.T, r *rig) {
+		b := testBatch(t, strings.Repeat("y", 900<<10))
+		r.broker.fetch = func(ctx context.Context, req FetchRequest) FetchResponse {
+			if err := req.Reserve(ctx, int64(req.MaxBytes)); err != nil {
+				return FetchResponse{Err: err}
+			}
+			return FetchResponse{Batches: b}
+		}
+		for range 3 {
+			stuck := r.greet()
+			for range 10 {
+				stuck.send(APIFetch, &FetchRequest{Topic: "t", MaxBytes: 1 << 20})
+			}
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := r.greet().ask(APIFetch, &FetchRequest{Topic: "t", MaxBytes: 1 << 20}, &FetchResponse{}); err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(began); waited > 2*stallLimit {
+			t.Errorf("a client that reads waited %v", waited)
+		}
+		time.Sleep(DefaultWriteTimeout / 2)
+		synctest.Wait()
+		if m := r.server.Metrics(); m.Stalled == 0 || m.Connections == 0 {
+			t.Errorf("%d connections were dropped, %d are left", m.Stalled, m.Connections)
+		}
+	})
+}
+
 func TestServer_fetchWaitsWithoutHoldingMemory(t *testing.T) {
 	inBubble(t, Config{MaxFetches: 3}, func(t *testing.T, r *rig) {
 		data := make(chan struct{})

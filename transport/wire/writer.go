@@ -65,7 +65,12 @@ func (c *conn) write(answers []answer) error {
 		if size < writeChunk && i < len(answers)-1 {
 			continue
 		}
-		err := WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) { c.s.metrics.bytesOut.Add(n) })
+		c.writing.Store(c.s.age())
+		err := WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) {
+			c.s.metrics.bytesOut.Add(n)
+			c.writing.Store(c.s.age())
+		})
+		c.writing.Store(0)
 		if err != nil {
 			return err
 		}
