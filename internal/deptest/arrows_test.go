@@ -25,6 +25,8 @@ var arrows = []arrow{
 		why: "it parses, calls node and prints"},
 	{pkg: "cmd/edgectl", may: []string{"client", "transport/wire", "storage", "record"}, tests: []string{"node", "transport/..."},
 		why: "it talks to a node as any client does; storage is for dump alone"},
+	{pkg: "test", tests: []string{"client", "record", "transport/wire"},
+		why: "it tries processes from outside, as users do"},
 	{pkg: "internal/...", may: []string{"..."}, why: "tests and tools may use everything"},
 }
 

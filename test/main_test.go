@@ -1,0 +1,66 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// long asks for the slow variants: many rounds, large backlogs, and figures.
+var long = os.Getenv("EDGED_TEST_LONG") != ""
+
+// pick gives the size of a test for the normal and the long run.
+func pick(normal, inLong int) int {
+	if long {
+		return inLong
+	}
+	return normal
+}
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if binaries.dir != "" {
+			_ = os.RemoveAll(binaries.dir) // a leftover in the temporary directory harms nobody
+		}
+		os.Exit(code)
+	}))
+}
+
+var binaries struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// program builds both commands once and gives the path of one.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	b := &binaries
+	b.once.Do(func() {
+		if b.dir, b.err = os.MkdirTemp("", "edged-test-bin"); b.err != nil {
+			return
+		}
+		args := []string{"build", "-trimpath", "-buildvcs=false", "-o", b.dir + "/"}
+		env := append(os.Environ(), "CGO_ENABLED=0")
+		if os.Getenv("EDGED_TEST_RACE") != "" {
+			args, env = append(args, "-race"), os.Environ()
+		}
+		cmd := exec.Command(filepath.Join(runtime.GOROOT(), "bin", "go"), append(args, "../cmd/edged", "../cmd/edgectl")...)
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return filepath.Join(b.dir, name)
+}
