@@ -27,6 +27,7 @@ var arrows = []arrow{
 		why: "it talks to a node as any client does; storage is for dump alone"},
 	{pkg: "test", tests: []string{"client", "record", "transport/wire"},
 		why: "it tries processes from outside, as users do"},
+	{pkg: "test", may: []string{"client", "record", "transport/wire"}, tests: []string{"...", "internal/..."}, why: "it knocks at built programs from outside"},
 	{pkg: "internal/...", may: []string{"..."}, why: "tests and tools may use everything"},
 }
 
