@@ -110,6 +110,9 @@ func (cn *conn) hello(ctx context.Context, r *bufio.Reader, name string) error {
 	if err == nil {
 		err = resp.Err
 	}
+	if err == nil && resp.Correlation != cn.mu.last {
+		err = fmt.Errorf("hello was answered as request %d", resp.Correlation)
+	}
 	if err == nil {
 		err = resp.Decode(&cn.info)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,9 +95,10 @@ func TestConn_garbageFromTheOtherSide(t *testing.T) {
 		"http":         "HTTP/1.1 400 Bad Request\r\n\r\n",
 		"empty frame":  "\x00\x00\x00\x00",
 		"no answer":    "\x00\x00\x00\x02\x91\x01",
-		"no such type": "\x00\x00\x00\x04\x93\x02\xc0\x07",
+		"no such type": "\x00\x00\x00\x04\x93\x01\xc0\x07",
 		"closes":       "",
-		"max frame 0":  "\x00\x00\x00\x09\x93\x02\xc0\x95\x07\xa0\xa0\xc3\x00",
+		"max frame 0":  "\x00\x00\x00\x09\x93\x01\xc0\x95\x07\xa0\xa0\xc3\x00",
+		"other answer": "\x00\x00\x00\x04\x93\x09\xc0\x90",
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 0, func(t *testing.T, c *fakeCluster) {
@@ -128,6 +130,55 @@ func TestConn_garbageFromTheOtherSide(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An answer that comes twice, or to nothing that was asked, is passed over.
+func TestConn_answersThatNobodyWaitsFor(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, c *fakeCluster) {
+		ln, err := c.net.Host("odd").Listen(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var served sync.WaitGroup
+		served.Go(func() {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer nc.Close()
+			for correlation := byte(1); ; correlation++ {
+				if _, err := wire.ReadFrame(nc, wire.DefaultMaxFrame); err != nil {
+					return
+				}
+				body := []byte{0x92, 0xa0, 0xa0} // of a status
+				if correlation == 1 {
+					body = []byte{0x95, 0x07, 0xa0, 0xa0, 0xc3, 0xce, 0, 0x11, 0, 0} // of a hello
+				}
+				answer := append([]byte{0, 0, 0, byte(3 + len(body)), 0x93, correlation, 0xc0}, body...)
+				stray := append([]byte{0, 0, 0, byte(3 + len(body)), 0x93, 99, 0xc0}, body...)
+				for _, b := range [][]byte{answer, stray, answer} {
+					if _, err := nc.Write(b); err != nil {
+						return
+					}
+				}
+			}
+		})
+		cl, err := New(Config{Nodes: []string{"odd:1"}, Dial: c.net.Host("client").Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if _, err := cl.Admin().Status(ctxFor(t, 500*time.Millisecond)); err != nil {
+				t.Error(err)
+			}
+		}
+		if s := cl.Stats(); s.Dials != 1 || s.Lost != 0 {
+			t.Errorf("%+v", s)
+		}
+		cl.Close()
+		ln.Close()
+		served.Wait()
+	})
 }
 
 func TestClient_closedIsClosed(t *testing.T) {

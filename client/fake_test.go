@@ -43,6 +43,7 @@ type fakeNode struct {
 	c      *fakeCluster
 	at     int
 	id     record.NodeID
+	name   string // its address
 	host   *memnet.Host
 	server *wire.Server
 	ln     net.Listener
@@ -89,14 +90,14 @@ func newFakeCluster(t *testing.T, nodes int) *fakeCluster {
 	}
 	c.net.SetLatency(time.Millisecond / 2)
 	for i := range nodes {
-		n := &fakeNode{c: c, at: i, id: record.NodeID(100 + i), host: c.net.Host(fmt.Sprint("n", i)), behind: map[string]bool{}}
+		n := &fakeNode{c: c, at: i, id: record.NodeID(100 + i), name: fmt.Sprintf("n%d:7400", i), host: c.net.Host(fmt.Sprint("n", i)), behind: map[string]bool{}}
 		c.nodes = append(c.nodes, n)
 		n.start()
 	}
 	return c
 }
 
-func (n *fakeNode) addr() string { return fmt.Sprintf("n%d:7400", n.at) }
+func (n *fakeNode) addr() string { return n.name }
 
 // start begins or begins again to serve.
 func (n *fakeNode) start() {

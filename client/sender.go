@@ -218,7 +218,7 @@ func (s *sender) connect(ctx context.Context) bool {
 	}
 	v := s.route.failed(ctx, addr, err)
 	if v == stop && isUnknown(err) {
-		s.window.refuse(s.window.batches[0], err)
+		s.window.gone(s.window.batches[0], err)
 	}
 	s.failed(addr, err, v)
 	return false
@@ -281,7 +281,7 @@ func (s *sender) handleEvents() {
 		}
 		v := s.judge(addr, ev.err)
 		if v == stop && isUnknown(ev.err) {
-			s.window.refuse(ev.batch, ev.err)
+			s.window.gone(ev.batch, ev.err)
 		}
 		s.failed(addr, ev.err, v)
 	}

@@ -202,6 +202,12 @@ func (w *window) refuse(b *batch, err error) {
 	w.settle()
 }
 
+// gone gives up a batch whose partition does not exist: no log can have it.
+func (w *window) gone(b *batch, err error) {
+	b.unsure = 0
+	w.refuse(b, err)
+}
+
 // draining: something has been decided that waits for what is pending.
 func (w *window) draining() bool {
 	return w.renew || (len(w.batches) > 0 && w.batches[0].refused != nil)
@@ -231,7 +237,7 @@ func (w *window) gap(err error) (failed bool) {
 func (w *window) forgotten(err error) (failed bool) {
 	w.renew = true
 	if b := w.batches[0]; b.unsure > 0 {
-		b.refused = fmt.Errorf("%w: %w", record.ErrInterrupted, err)
+		b.refused = err
 	}
 	return false
 }
@@ -246,6 +252,9 @@ func (w *window) settle() {
 	}
 	if len(w.batches) > 0 && w.batches[0].refused != nil {
 		err := w.batches[0].refused
+		if w.batches[0].maybeAppended() { // by an earlier attempt, of which we did not hear
+			err = fmt.Errorf("%w: %w", record.ErrInterrupted, err)
+		}
 		w.pop(err)
 	}
 	w.renumber()
@@ -334,7 +343,8 @@ func (w *window) takeDone() []finished {
 }
 
 // certain tells whether an error means that the batch was not appended by the request
-// that it answers. Everything not listed may have been.
+// that it answers. Everything not listed may have been, also where it is gone now: a
+// replica that is removed answers what it had taken with unknown_partition.
 func certain(err error) bool {
 	var nl *record.NotLeaderError
 	if errors.As(err, &nl) {
@@ -343,8 +353,8 @@ func certain(err error) bool {
 	for _, e := range []error{
 		record.ErrOutOfOrder, record.ErrUnknownProducer, record.ErrFencedProducer, record.ErrDuplicateSequence,
 		record.ErrBusy, record.ErrNotReady, record.ErrTooLarge, record.ErrCorrupt, record.ErrUnsupportedMagic,
-		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrUnknownTopic,
-		record.ErrUnknownPartition, record.ErrRefused, record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch,
+		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrRefused,
+		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch,
 	} {
 		if errors.Is(err, e) {
 			return true

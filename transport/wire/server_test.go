@@ -19,6 +19,7 @@ import (
 
 	"edged/internal/memnet"
 	"edged/record"
+	"edged/transport"
 )
 
 // fakeBroker answers as its functions say; produces wait in parked if there is no function.
@@ -692,4 +693,69 @@ func TestServer_errorFrameSurvivesTheClose(t *testing.T) {
 	served.Wait()
 	ln.Close()
 	s.Close()
+}
+
+// The total is shared: what one connection holds is missing for the others, and comes back.
+func TestServer_totalIsSharedByConnections(t *testing.T) {
+	inBubble(t, Config{TotalBytes: 1}, func(t *testing.T, r *rig) { // that is, one connection's share
+		big := testBatch(t, strings.Repeat("x", 1<<20-200))
+		a, b := r.greet(), r.greet()
+		for range 3 { // 3 of 4 MiB
+			a.send(APIProduce, &ProduceRequest{Topic: "a", Acks: AcksAll, Batch: big})
+		}
+		synctest.Wait()
+		var sent sync.WaitGroup
+		sent.Go(func() { b.send(APIProduce, &ProduceRequest{Topic: "b", Acks: AcksAll, Batch: big}) })
+		synctest.Wait()
+		if got := r.broker.topics; !slices.Equal(got, []string{"a", "a", "a"}) {
+			t.Errorf("the broker saw %v", got)
+		}
+		r.broker.parked[0](ProduceResponse{})
+		a.receive()
+		synctest.Wait()
+		if got := r.broker.topics; !slices.Equal(got, []string{"a", "a", "a", "b"}) {
+			t.Errorf("the broker saw %v", got)
+		}
+		sent.Wait()
+		for _, settle := range r.broker.parked[1:] {
+			settle(ProduceResponse{})
+		}
+		b.receive()
+	})
+}
+
+// The whole way over TCP: accepted by transport.Server, batches larger than socket buffers.
+func TestServer_behindTransport(t *testing.T) {
+	big := testBatch(t, strings.Repeat("z", 1<<20-200))
+	broker := &fakeBroker{fetch: func(context.Context, FetchRequest) FetchResponse { return FetchResponse{Batches: big} }}
+	s := NewServer(Config{Broker: broker, Logger: slog.New(slog.DiscardHandler)})
+	front := transport.New(transport.Config{Route: func([4]byte) transport.Handler { return s.Handle }})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- front.Serve(ln) }()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &rawClient{t: t, nc: nc, r: bufio.NewReader(nc)}
+	if err := c.ask(APIHello, &HelloRequest{}, &HelloInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		c.send(APIFetch, &FetchRequest{Topic: "t"})
+	}
+	for range 10 {
+		got := c.receive()
+		var resp FetchResponse
+		if err := got.Decode(&resp); err != nil || got.Err != nil || !bytes.Equal(resp.Batches, big) {
+			t.Fatalf("%d bytes, %v, %v", len(resp.Batches), got.Err, err)
+		}
+	}
+	if err := errors.Join(front.Close(), s.Close(), <-served); err != nil {
+		t.Error(err)
+	}
+	c.ended()
 }
