@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"io"
 	"syscall"
 	"time"
 
@@ -157,7 +158,8 @@ func (l *link) waitUntilUp() *conn {
 }
 
 // afterLoss finds out whether the peer's process is gone, within Limits.Probe. If that brings a
-// new connection it is given too.
+// new connection it is given too. A process that is being killed loses its connections before
+// its listener: for a moment its address still connects and then cuts off, so that is asked again.
 func (l *link) afterLoss() (c *conn, refused bool) {
 	addr := l.target()
 	if addr == "" {
@@ -165,17 +167,42 @@ func (l *link) afterLoss() (c *conn, refused bool) {
 	}
 	ctx, cancel := context.WithTimeout(l.t.ctx, l.t.limits.Probe)
 	defer cancel()
-	if l.dials() && l.pace.ready() {
-		c, err := l.t.dial(ctx, addr, forControl, l.node)
-		l.failed(addr, err)
-		return c, isRefused(err)
+	dials := l.dials() && l.pace.ready()
+	for pause := minProbePause; ; pause *= 2 {
+		c, err := l.probe(ctx, addr, dials)
+		if !cutOff(err) || !sleep(ctx, pause) {
+			l.failed(addr, err)
+			return c, isRefused(err)
+		}
+	}
+}
+
+// minProbePause is the pause before a peer that cut us off is probed again; it doubles.
+const minProbePause = time.Millisecond
+
+func (l *link) probe(ctx context.Context, addr string, dials bool) (*conn, error) {
+	if dials {
+		return l.t.dial(ctx, addr, forControl, l.node)
 	}
 	select {
 	case c := <-l.next:
-		return c, false
+		return c, nil
 	case err := <-l.knock(ctx, addr):
-		l.failed(addr, err)
-		return nil, isRefused(err)
+		return nil, err
+	}
+}
+
+// cutOff tells that somebody took the connection and ended it without a word.
+func cutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -130,6 +130,54 @@ func TestKnockOverRealTCP(t *testing.T) {
 	}
 }
 
+// A process that is being killed loses its connections first and its listener a moment later.
+// In between a probe connects and is cut off: that is no sign of life.
+func TestDyingProcessIsGoneOnBothSides(t *testing.T) {
+	for _, dying := range []nodeID{1, 2} {
+		other := 3 - dying
+		a, b := startTCP(t, identity(dying, 1)), startTCP(t, identity(other, 1))
+		_ = a.SetPeer(other, b.l.Addr().String())
+		front, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { // takes connections for a, and from cut on ends the next three at once
+			for left := 3; left > 0; {
+				nc, err := front.Accept()
+				if err != nil {
+					return
+				}
+				select {
+				case <-cut:
+					left--
+					_ = nc.(*net.TCPConn).SetLinger(0)
+					_ = nc.Close()
+				default:
+					a.Accept(nc)
+				}
+			}
+			_ = front.Close()
+		})
+		_ = b.SetPeer(dying, front.Addr().String())
+		receive(t, a.up)
+		receive(t, b.up)
+		close(cut)
+		began := time.Now()
+		a.stop()
+		if got := receive(t, b.down); got != "gone "+dying.String() {
+			t.Errorf("node %d was told %q", other, got)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the loss was told after %v", took)
+		}
+		_ = front.Close()
+		wg.Wait()
+		b.stop()
+	}
+}
+
 func BenchmarkSendOverRealTCP(b *testing.B) {
 	a, c := startTCP(b, identity(1, 1)), startTCP(b, identity(2, 1))
 	defer a.stop()
