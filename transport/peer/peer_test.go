@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -100,13 +101,13 @@ func TestQueueOfAnOldLifeIsDropped(t *testing.T) {
 }
 
 func TestKilledIsGoneAtOnceOnBothSides(t *testing.T) {
-	for _, dead := range []record.NodeID{1, 2} {
+	for dead, after := range bothSidesAfter(time.Second, time.Minute) { // an attempt to connect comes sooner after a long session
 		bubble(t, func(t *testing.T, n *memnet.Network) {
 			n.SetLatency(time.Millisecond)
 			a, b := start(t, n, identity(3-dead, 1)), start(t, n, identity(dead, 1))
 			defer a.stop()
 			join(t, a, b)
-			pass(time.Second)
+			pass(after)
 			began := time.Now()
 			b.kill()
 			pass(10 * time.Millisecond)
@@ -118,6 +119,17 @@ func TestKilledIsGoneAtOnceOnBothSides(t *testing.T) {
 			pass(time.Minute)
 			a.rec.wantEvents(t, fmt.Sprint("up ", boot), fmt.Sprint("gone ", boot))
 		})
+	}
+}
+
+// bothSidesAfter gives each node of a pair, once for each duration.
+func bothSidesAfter(ds ...time.Duration) iter.Seq2[record.NodeID, time.Duration] {
+	return func(yield func(record.NodeID, time.Duration) bool) {
+		for _, d := range ds {
+			if !yield(1, d) || !yield(2, d) {
+				return
+			}
+		}
 	}
 }
 
@@ -232,7 +244,9 @@ func TestReturnIsQuickOnBothSides(t *testing.T) {
 			pass(time.Minute)
 			b = start(t, n, identity(node, 2))
 			defer b.stop()
-			join(t, b, a)
+			if err := b.SetPeer(a.self, a.addr); err != nil { // a is told nothing
+				t.Fatal(err)
+			}
 			pass(10 * time.Millisecond)
 			old := uint64(node)*1000 + 1
 			a.rec.wantEvents(t, fmt.Sprint("up ", old), fmt.Sprint("gone ", old), fmt.Sprint("up ", old+1))
