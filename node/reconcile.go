@@ -110,6 +110,9 @@ func (r *reconciler) register(p *metadata.Picture) (more bool) {
 	if known := p.Node(info.ID); known != nil && known.NodeInfo == info || p.Banned(info.ID) {
 		return false
 	}
+	if n.metadataLeader() == record.NoNode {
+		return true // waiting here for one would keep us from connecting with those who elect it
+	}
 	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
 	defer cancel()
 	if _, err := n.propose(ctx, &metadata.RegisterNode{NodeInfo: info}); err != nil && !mayRetry(err) && ctx.Err() == nil {
