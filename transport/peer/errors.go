@@ -20,6 +20,14 @@ var (
 	ErrWrongNode    = &record.Error{Code: "wrong_node", Message: "another node answers at the address"}
 )
 
+// RefusedError marks a refusal as the other side's: it has judged us. A refusal without it is ours
+// and says nothing against this node. So ErrClone inside a RefusedError means that this process
+// is taken for the copy, and without it that the other one is.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
 // Why a call has no answer.
 var (
 	ErrNotConnected   = &record.Error{Code: "not_connected", Message: "there is no connection to the node right now; retry", Retriable: true}
