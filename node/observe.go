@@ -46,3 +46,6 @@ func (n *Node) LeaderChanges() []partition.LeaderChange {
 	}
 	return out
 }
+
+// Failure says why the node can no longer write; nil while it can.
+func (n *Node) Failure() error { return n.failure() }
