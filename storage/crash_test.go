@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -86,7 +87,7 @@ type camera struct {
 	shots []snapshot
 }
 
-const maxShots = 6 // per run
+const maxShots = 3 // per run
 
 func (c *camera) hook(op fsOp) error {
 	if !c.match(op) {
@@ -110,19 +111,17 @@ func (c *camera) done() bool {
 	return len(c.shots) >= maxShots
 }
 
-func crashSeeds() uint64 {
-	if testing.Short() {
-		return 3
-	}
-	return 12
-}
+// moreSeeds multiplies what the random tests do.
+var moreSeeds = flag.Uint64("seeds", 1, "how many times the usual number of seeds to run")
+
+func seeds(usual uint64) uint64 { return usual * *moreSeeds }
 
 func TestCrashPoints(t *testing.T) {
 	for _, p := range crashPoints {
 		t.Run(fmt.Sprintf("%02d %s", p.number, p.name), func(t *testing.T) {
 			t.Parallel()
 			shots := 0
-			for seed := range crashSeeds() {
+			for seed := range seeds(4) {
 				if p.act == nil {
 					shots += crashFirstStart(t, p, seed)
 					continue
@@ -159,7 +158,9 @@ func crashAt(t *testing.T, p crashPoint, seed uint64) int {
 func recoverFrom(t *testing.T, p crashPoint, seed uint64, shot snapshot) {
 	t.Helper()
 	at := fmt.Sprintf("seed %d, at %+v", seed, shot.at)
-	s, err := Open("data", shot.fs, Options{MemTableSize: minMemTableSize})
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), nGroup: 5, opts: Options{MemTableSize: minMemTableSize}, life: 1000}
+	w.fs, w.hooks = shot.fs, newHookFS(shot.fs)
+	s, err := Open("data", w.hooks, w.opts)
 	if err != nil {
 		t.Fatalf("%s: %v", at, err)
 	}
@@ -170,18 +171,18 @@ func recoverFrom(t *testing.T, p crashPoint, seed uint64, shot snapshot) {
 	if !equalToOne(got, shot.possible) {
 		t.Fatalf("%s: the store is in none of the %d states that were possible", at, len(shot.possible))
 	}
-	mustClose(t, s)
-	r, err := Verify(shot.fs, "data")
-	if err != nil || len(r.Problems) > 0 {
-		t.Fatalf("%s: %v %q", at, err, r.Problems)
-	}
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), nGroup: 5, opts: Options{MemTableSize: minMemTableSize}, life: 1000}
-	w.adopt(shot.fs)
+	w.s, w.m = s, newModel()
+	w.rebuild()
+	w.record()
 	for range 5 {
 		w.randomCommit(true)
 	}
 	w.reclaim()
-	w.reopen()
+	mustClose(t, w.s)
+	if r, err := Verify(shot.fs, "data"); err != nil || len(r.Problems) > 0 {
+		t.Fatalf("%s: %v %q", at, err, r.Problems)
+	}
+	w.s = mustOpen(t, w.hooks, w.opts)
 	w.compare()
 	mustClose(t, w.s)
 }
@@ -243,7 +244,7 @@ func largeCommits(w *world) {
 
 // buckets fills several.
 func buckets(w *world) {
-	for range 4 {
+	for range 2 {
 		largeCommits(w)
 	}
 }

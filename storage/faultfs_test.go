@@ -92,7 +92,13 @@ func (h *hookFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 }
 
 func (h *hookFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return h.open(opReuse, newname, func() (vfs.File, error) { return h.FS.ReuseForWrite(oldname, newname, c) })
+	// In two steps: MemFS locks for reading twice in one, and hangs if a CrashClone comes between.
+	return h.open(opReuse, newname, func() (vfs.File, error) {
+		if err := h.FS.Rename(oldname, newname); err != nil {
+			return nil, err
+		}
+		return h.FS.OpenReadWrite(newname, c)
+	})
 }
 
 func (h *hookFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {

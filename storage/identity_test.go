@@ -27,7 +27,7 @@ var identityCrashPoints = []struct {
 func TestIdentityCrashPoints(t *testing.T) {
 	for _, p := range identityCrashPoints {
 		t.Run(fmt.Sprintf("%02d %s", p.number, p.name), func(t *testing.T) {
-			for seed := range 10 * crashSeeds() {
+			for seed := range seeds(20) {
 				crashIdentity(t, p.number, seed)
 			}
 		})

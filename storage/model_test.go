@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 type model struct {
 	groups map[record.GroupID]*modelGroup
 	step   func()
+	last   digests
 }
 
 type modelGroup struct {
@@ -29,7 +31,19 @@ type modelGroup struct {
 	sum        uint64  // of the entries' digests
 }
 
-func newModel() *model { return &model{groups: map[record.GroupID]*modelGroup{}, step: func() {}} }
+func newModel() *model {
+	return &model{groups: map[record.GroupID]*modelGroup{}, step: func() {}, last: digests{}}
+}
+
+// done notes that a group was changed, and that a crash may leave it so.
+func (m *model) done(id record.GroupID) {
+	if g := m.groups[id]; g != nil {
+		m.last[id] = digest(g.replica, g.class, g.hs, g.base, g.checkpoint, len(g.entries), g.sum)
+	} else {
+		delete(m.last, id)
+	}
+	m.step()
+}
 
 func (g *modelGroup) last() uint64 { return g.base.Index + uint64(len(g.entries)) }
 
@@ -69,7 +83,7 @@ func (m *model) apply(us []Update) {
 func (m *model) update(u *Update) {
 	if u.Remove {
 		delete(m.groups, u.Group)
-		m.step()
+		m.done(u.Group)
 		return
 	}
 	g := m.groups[u.Group]
@@ -84,7 +98,7 @@ func (m *model) update(u *Update) {
 	if u.HardState != nil {
 		g.hs = *u.HardState
 	}
-	m.step()
+	m.done(u.Group)
 	for i := range u.Entries {
 		e := u.Entries[i]
 		if e.Index <= g.last() {
@@ -94,7 +108,7 @@ func (m *model) update(u *Update) {
 		}
 		g.entries = append(g.entries, e)
 		g.sum += sumEntries(u.Entries[i : i+1])
-		m.step()
+		m.done(u.Group)
 	}
 	if u.Base != nil {
 		drop := u.Base.Index - g.base.Index
@@ -105,7 +119,7 @@ func (m *model) update(u *Update) {
 	if u.Checkpoint != nil {
 		g.checkpoint = *u.Checkpoint
 	}
-	m.step()
+	m.done(u.Group)
 }
 
 // digest is a number for the whole state of a group, whose entries have the sum.
@@ -129,13 +143,7 @@ func sumEntries(es []Entry) (sum uint64) {
 
 type digests map[record.GroupID]uint64
 
-func (m *model) digests() digests {
-	d := digests{}
-	for id, g := range m.groups {
-		d[id] = digest(g.replica, g.class, g.hs, g.base, g.checkpoint, len(g.entries), g.sum)
-	}
-	return d
-}
+func (m *model) digests() digests { return maps.Clone(m.last) }
 
 // storeDigests reads everything of every group.
 func storeDigests(s *Store) (digests, error) {

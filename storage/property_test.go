@@ -271,6 +271,7 @@ func (w *world) rebuild() {
 		}
 		g.sum = sumEntries(g.entries)
 		w.m.groups[st.Group] = g
+		w.m.done(st.Group)
 	}
 }
 
@@ -299,11 +300,7 @@ func (w *world) verify(fs vfs.FS) {
 // TestEqualToModel: whatever is committed, and whether the store is closed, loses power or
 // gives space back, it answers as slices in memory do.
 func TestEqualToModel(t *testing.T) {
-	seeds := uint64(24)
-	if testing.Short() {
-		seeds = 3
-	}
-	for seed := range seeds {
+	for seed := range seeds(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed)
