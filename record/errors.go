@@ -59,6 +59,26 @@ var (
 	ErrInternal          = &Error{"internal", "internal error; see the node's log", true}
 )
 
+// What consumer groups answer. Kafka clients know these by numbers that transport/kafka gives them.
+var (
+	ErrCoordinatorLoading  = &Error{"coordinator_loading", "the coordinator of the group is still reading its log; retry", true}
+	ErrNoCoordinator       = &Error{"no_coordinator", "the group has no coordinator right now; retry", true}
+	ErrNotCoordinator      = &Error{"not_coordinator", "this node does not coordinate the group; ask again who does", true}
+	ErrInvalidGroup        = &Error{"invalid_group", "the group's name is empty or too long", false}
+	ErrUnknownGroup        = &Error{"unknown_group", "no such group", false}
+	ErrGroupNotEmpty       = &Error{"group_not_empty", "the group has members; stop them first", false}
+	ErrGroupFull           = &Error{"group_full", "the group has as many members as it may have", false}
+	ErrGroupSubscribed     = &Error{"group_subscribed", "the group's members read the topic; stop them first", false}
+	ErrUnknownMember       = &Error{"unknown_member", "the group does not know the member; join again", false}
+	ErrMemberIDRequired    = &Error{"member_id_required", "join again with the member id that this answer gives", false}
+	ErrFencedInstance      = &Error{"fenced_instance", "another member has joined under this group.instance.id", false}
+	ErrIllegalGeneration   = &Error{"illegal_generation", "the group is in another generation; join again", false}
+	ErrRebalance           = &Error{"rebalance_in_progress", "the group is rebalancing; join again", false}
+	ErrGroupProtocol       = &Error{"group_protocol", "the member has no assignment protocol that the others have too", false}
+	ErrSessionTimeout      = &Error{"session_timeout", "the session timeout is outside of what the node allows", false}
+	ErrOffsetMetadataLarge = &Error{"offset_metadata_large", "the text kept beside a committed offset is too long", false}
+)
+
 // NotLeaderError is the answer of a node that does not lead the partition it was asked for.
 // It carries the next step. Leader is NoNode and Epoch the last one known while nobody leads.
 type NotLeaderError struct {

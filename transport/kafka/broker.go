@@ -1,0 +1,221 @@
+package kafka
+
+import (
+	"context"
+
+	"edged/record"
+)
+
+// Broker is what the protocol needs from a node; consumer groups are in [Groups].
+//
+// All methods may be called from many goroutines at once. Errors are those of package record,
+// wrapped with what they are about; errors.go turns them into Kafka's codes. A context ends with the
+// request's time, with its connection or with the server.
+type Broker interface {
+	// Cluster is the cluster as a client on that listener should see it, also while the node is in
+	// none: then the node alone. Nodes are those that live, by id.
+	Cluster(at Listener) Cluster
+	// Ready says why the node cannot answer for the cluster yet.
+	Ready() error
+
+	// Topics gives all topics by name. Topic and TopicByID give record.ErrUnknownTopic.
+	Topics() []Topic
+	Topic(name string) (Topic, error)
+	TopicByID(id record.TopicID) (Topic, error)
+	// AwaitLeaders waits a moment while one of the topics has a partition that nobody leads: an
+	// election is shorter than most clients' patience.
+	AwaitLeaders(ctx context.Context, topics []string)
+
+	// Produce appends one batch. It returns at once; done is called exactly once, from any
+	// goroutine, and does not block. The batch passed record.Batch.VerifyProduced and is
+	// the broker's from now on. Batches of one connection come in the order of the client.
+	Produce(req ProduceRequest, done func(ProduceResult))
+	// Reader finds a partition that this node leads and that may be read; epoch is the leader epoch
+	// that the client goes by, or NoEpoch.
+	Reader(topic string, partition int32, epoch record.Epoch) (Reader, error)
+	// Offset answers where a partition begins or ends, or which offset a time has.
+	Offset(ctx context.Context, req OffsetRequest) (OffsetResult, error)
+	// EpochEnd gives the largest epoch up to of that has records and the offset where it ended,
+	// NoEpoch and -1 if there is none.
+	EpochEnd(topic string, partition int32, epoch, of record.Epoch) (record.Epoch, record.Offset, error)
+	// ProducerID gives an identity that no producer had before.
+	ProducerID(ctx context.Context) (int64, error)
+
+	// The rest is for operators and works on every node.
+
+	CreateTopic(ctx context.Context, req CreateTopic) (Topic, error)
+	DeleteTopic(ctx context.Context, name string) error
+	AddPartitions(ctx context.Context, req AddPartitions) error
+	TopicConfigs(name string) ([]Setting, error)
+	NodeConfigs(node record.NodeID) ([]Setting, error)
+	AlterTopic(ctx context.Context, req AlterTopic) error
+	DeleteRecords(ctx context.Context, topic string, partition int32, before record.Offset) (logStart record.Offset, err error)
+	// TransferLeader hands the partition to its preferred leader, or to anyone else if that is dead.
+	// record.ErrRefused if there is nothing to do.
+	TransferLeader(ctx context.Context, topic string, partition int32) error
+	LogDir() (LogDir, error)
+}
+
+// Listener says where a request came in: the name of the listener, and both ends of the
+// connection as ip:port, by which the node chooses what it advertises.
+type Listener struct {
+	Name          string
+	Local, Remote string
+}
+
+// Cluster is the cluster as one client sees it.
+type Cluster struct {
+	ID         string
+	Self       record.NodeID
+	Controller record.NodeID // one of Nodes, any of which takes what is meant for a controller
+	Nodes      []Endpoint    // by id
+}
+
+// Endpoint is where a node takes Kafka clients of one listener.
+type Endpoint struct {
+	ID   record.NodeID
+	Host string
+	Port int32
+	Rack string
+}
+
+// Topic is a topic with its partitions, by number from 0 on.
+type Topic struct {
+	Name       string
+	ID         record.TopicID
+	Partitions []Partition
+}
+
+// Partition is what a node knows of a partition.
+type Partition struct {
+	Leader           record.NodeID // NoNode while there is none
+	Epoch            record.Epoch  // the last one known while nobody leads
+	Replicas         []record.NodeID
+	ISR              []record.NodeID // voters that live
+	Offline          []record.NodeID // replicas on nodes that do not
+	Adding, Removing []record.NodeID // replicas on their way in and out
+}
+
+// ProduceRequest appends one batch.
+type ProduceRequest struct {
+	Topic     string
+	Partition int32
+	Acks      int16 // -1 all, 1 leader, 0 none
+	TimeoutMs int32 // 1 or more; after it the answer is record.ErrTimeout: the batch may or may not be kept
+	Batch     record.Batch
+}
+
+// ProduceResult tells where the batch went.
+type ProduceResult struct {
+	BaseOffset record.Offset
+	LogStart   record.Offset
+	AppendTime int64 // ms since 1970, NoTimestamp if the records keep their own
+	Err        error
+}
+
+// Reader reads one partition for one request.
+type Reader interface {
+	// State is what can be read now; an error if this node no longer leads.
+	State() (ReadState, error)
+	// Changed is closed when the state is another than at the call.
+	Changed() <-chan struct{}
+	// Read gives whole batches from an offset on, up to the high watermark: the first one whatever
+	// its size, then as many as fit in maxBytes. Nothing if what is committed is not on this disk yet.
+	Read(from record.Offset, maxBytes int32) (batches []byte, next record.Offset, err error)
+}
+
+// ReadState is a partition at one moment. LogStart <= HighWatermark <= End.
+type ReadState struct {
+	Epoch         record.Epoch
+	LogStart      record.Offset
+	HighWatermark record.Offset
+	Readable      record.Offset // as far as this node can read: up to the high watermark
+	// Serving: the leader has committed in its epoch, so the high watermark is the true one.
+	Serving bool
+}
+
+// What an OffsetRequest can ask for instead of a time, as in Kafka's ListOffsets.
+const (
+	AtEnd           int64 = -1
+	AtStart         int64 = -2
+	AtMaxTimestamp  int64 = -3
+	AtEarliestLocal int64 = -4
+)
+
+// OffsetRequest asks for a position: one of the above, or ms since 1970.
+type OffsetRequest struct {
+	Topic     string
+	Partition int32
+	Epoch     record.Epoch // that the client goes by, or NoEpoch
+	At        int64
+}
+
+// OffsetResult answers it. Offset and Timestamp are -1 and Epoch NoEpoch where there is no such record.
+type OffsetResult struct {
+	Offset    record.Offset
+	Timestamp int64
+	Epoch     record.Epoch
+}
+
+// CreateTopic makes a topic. It is answered when the node's own metadata shows it.
+type CreateTopic struct {
+	Name         string
+	Partitions   int32             // -1: the node's default
+	Replication  int16             // -1: the node's default
+	Assignments  [][]record.NodeID // of each partition, preferred leader first; nil: the node chooses
+	Configs      map[string]string
+	ValidateOnly bool
+}
+
+// AddPartitions makes a topic longer.
+type AddPartitions struct {
+	Topic        string
+	Count        int32             // that it shall have
+	Assignments  [][]record.NodeID // of the new ones; nil: the node chooses
+	ValidateOnly bool
+}
+
+// AlterTopic changes settings: all of it is taken or nothing.
+type AlterTopic struct {
+	Topic        string
+	Set          map[string]string
+	Unset        []string // back to the default
+	ValidateOnly bool
+}
+
+// Setting is one setting of a topic or node.
+type Setting struct {
+	Name     string
+	Value    string
+	Default  string
+	Explicit bool // somebody set it on this topic or node
+	ReadOnly bool
+	Type     SettingType
+	Doc      string
+}
+
+// SettingType is how a value reads.
+type SettingType int8
+
+// The types, with Kafka's numbers.
+const (
+	TypeBool   SettingType = 1
+	TypeString SettingType = 2
+	TypeInt    SettingType = 3
+	TypeLong   SettingType = 5
+	TypeDouble SettingType = 6
+	TypeList   SettingType = 7
+)
+
+// LogDir is the disk of this node.
+type LogDir struct {
+	Path        string
+	Total, Free int64 // bytes, -1 if not known
+	Replicas    []ReplicaSize
+}
+
+// ReplicaSize is one replica on this node.
+type ReplicaSize struct {
+	record.TopicPartition
+	Bytes int64
+}
