@@ -94,7 +94,7 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 		return true
 	}
 	want := metadata.DesiredVoters(p, current, up, false)
-	a := &partition.Assignment{Group: record.MetadataGroup}
+	a := &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog}
 	for _, id := range want {
 		a.Voters = append(a.Voters, metadata.MetadataReplica(id))
 	}

@@ -301,7 +301,7 @@ func (n *Node) found(p *metadata.Proposal) error {
 			learners = append(learners, r)
 		}
 	}
-	return n.become(p.Cluster, &partition.Assignment{Group: record.MetadataGroup, Voters: voters, Learners: learners, Initial: voters})
+	return n.become(p.Cluster, &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog, Voters: voters, Learners: learners, Initial: voters})
 }
 
 // join asks a member to let this node in.
@@ -326,7 +326,7 @@ func (n *Node) join(m gossip.Member) (bool, error) {
 			return false, nil // an agreement is on its way after all
 		}
 	}
-	a := &partition.Assignment{Group: record.MetadataGroup, Learners: []record.ReplicaID{metadata.MetadataReplica(n.ident.Get().Node)}}
+	a := &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog, Learners: []record.ReplicaID{metadata.MetadataReplica(n.ident.Get().Node)}}
 	for _, v := range welcome.Voters {
 		a.Voters = append(a.Voters, metadata.MetadataReplica(v))
 	}
@@ -370,12 +370,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	h := partition.NewHost(partition.HostConfig{
 		Node: id.Node, Boot: n.boot, Cluster: cluster, Unclean: unclean, Store: n.store, Outbox: outbox{n.peers}, Rand: n.opts.Rand,
 		Timing: n.opts.Timing, Limits: n.opts.Limits, Logger: n.log,
-		Machine: func(g record.GroupID) partition.StateMachine {
-			if g == record.MetadataGroup {
-				return n.machine
-			}
-			return nil
-		},
+		Machine: n.machineOf,
 		OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnFailed: n.fail,
 	})
 	n.machine.onChange = n.wake
@@ -384,6 +379,14 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	n.cluster.Store(&cluster)
 	n.gossip.SetMeta(n.gossipMeta())
 	n.wake()
+	return nil
+}
+
+// machineOf makes the state machine of a group that is no data partition.
+func (n *Node) machineOf(_ record.GroupID, kind partition.MachineKind) partition.StateMachine {
+	if kind == partition.MetadataLog {
+		return n.machine
+	}
 	return nil
 }
 

@@ -29,8 +29,8 @@ type Config struct {
 	Logger *slog.Logger
 	Store  Reader
 	Outbox Outbox
-	// Machine gives the state machine of a group; nil for data partitions.
-	Machine func(record.GroupID) StateMachine
+	// Machine makes the state machine of a group that is no data partition.
+	Machine func(record.GroupID, MachineKind) StateMachine
 	// Unclean says that the last life did not end by Close: what was not synced may be gone.
 	Unclean bool
 	// Publish gives the view through which others see a group.

@@ -18,6 +18,9 @@ func (c *Core) setAwake(g *group, on bool) {
 	}
 	c.awake = place(c.awake, g, on, func(g *group) *int { return &g.awakeAt })
 	if on {
+		if len(c.awake) == 1 {
+			c.nextTick = max(c.nextTick, c.now+c.cfg.Timing.Tick)
+		}
 		c.shareAwake(g, 1)
 	} else {
 		c.shareAwake(g, -1)

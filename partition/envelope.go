@@ -315,21 +315,30 @@ func decodeBaseRecord(b []byte) (baseRecord, error) {
 	return r, nil
 }
 
-// checkpointState is the state that a checkpoint keeps: whether the group is relaxed u8, the index
-// that the state is of u64, then the state.
-func checkpointState(relaxed bool, index uint64, state []byte) []byte {
+// checkpointState is the state that a checkpoint keeps: flags u8 (bit 0: relaxed; from bit 1 the
+// kind of machine), the index that the state is of u64, then the state.
+func checkpointState(kind MachineKind, relaxed bool, index uint64, state []byte) []byte {
 	b := make([]byte, 1, 9+len(state))
+	b[0] = byte(kind) << 1
 	if relaxed {
-		b[0] = 1
+		b[0] |= 1
 	}
 	return append(binary.BigEndian.AppendUint64(b, index), state...)
 }
 
+// kindOfCheckpoint reads the kind alone: the machine has to be there before its state is read.
+func kindOfCheckpoint(b []byte) MachineKind {
+	if len(b) == 0 {
+		return DataPartition
+	}
+	return MachineKind(b[0] >> 1)
+}
+
 func splitCheckpointState(b []byte) (relaxed bool, index uint64, state []byte, err error) {
-	if len(b) < 9 || b[0] > 1 {
+	if len(b) < 9 || MachineKind(b[0]>>1) > GroupsLog {
 		return false, 0, nil, errors.New("damaged checkpoint")
 	}
-	return b[0] == 1, binary.BigEndian.Uint64(b[1:]), b[9:], nil
+	return b[0]&1 == 1, binary.BigEndian.Uint64(b[1:]), b[9:], nil
 }
 
 // newBase makes the beginning that all initial replicas of a group share. It is not 0 so that a

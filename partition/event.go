@@ -83,6 +83,8 @@ type Assignment struct {
 	Initial []record.ReplicaID
 	// InitialState is what a state machine starts from, only when the group is made.
 	InitialState []byte
+	// Machine says what the group's log is the history of; it never changes.
+	Machine MachineKind
 	// Relaxed answers before the fsync (topic setting durability=relaxed).
 	Relaxed bool
 	// MaxBatch is the largest batch taken, in bytes.
@@ -189,6 +191,17 @@ const (
 type Outbox interface {
 	Send(to record.NodeID, class Class, payload [][]byte) bool
 }
+
+// MachineKind says which kind of state machine a group has. It is stored with the replica: at a start
+// nobody else could tell yet. The numbers never change their meaning.
+type MachineKind uint8
+
+// The kinds. A data partition's state is its producer table.
+const (
+	DataPartition MachineKind = 0
+	MetadataLog   MachineKind = 1
+	GroupsLog     MachineKind = 2
+)
 
 // StateMachine is what a group's log is the history of. All calls come from the Core's goroutine.
 type StateMachine interface {

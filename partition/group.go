@@ -19,6 +19,7 @@ type group struct {
 	id      record.GroupID
 	replica record.ReplicaID
 	class   uint8
+	kind    MachineKind
 	machine StateMachine // nil for a data partition
 	rn      *raft.RawNode
 	log     *groupLog
@@ -136,8 +137,9 @@ func (c *Core) open(s storage.GroupState, unclean bool) *group {
 		id: s.Group, replica: s.Replica, class: s.Class, part: c.cfg.Publish(s.Group),
 		awakeAt: -1, leaderlessAt: -1, holdingAt: -1, strayAt: -1, lastTraffic: c.now, role: RoleFollower,
 	}
-	if c.cfg.Machine != nil {
-		g.machine = c.cfg.Machine(s.Group)
+	g.kind = kindOfCheckpoint(s.Checkpoint.State)
+	if g.kind != DataPartition && c.cfg.Machine != nil {
+		g.machine = c.cfg.Machine(s.Group, g.kind)
 	}
 	c.insert(g)
 	g.log = newGroupLog(s, g.machine != nil, c.cfg.Store)

@@ -32,7 +32,7 @@ type HostConfig struct {
 	Timing  Timing
 	Limits  Limits
 	Logger  *slog.Logger
-	Machine func(record.GroupID) StateMachine
+	Machine func(record.GroupID, MachineKind) StateMachine
 	// OnLeader, OnConfigured: see Config. OnFailed is told once when the store can no longer write.
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)

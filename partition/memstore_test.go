@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"edged/record"
@@ -9,9 +10,12 @@ import (
 )
 
 // memStore is a store that keeps everything in maps: the dumb model of package storage that the
-// Core's own simulation runs on. A crash loses the commits that were not made yet, nothing else.
+// Core's own simulation runs on. Like a write-ahead log it keeps what was committed in order: a
+// power cut takes a suffix of what was not synced.
 type memStore struct {
 	groups map[record.GroupID]*memGroup
+	wal    []storage.Update
+	synced int // updates of wal that no power cut takes
 }
 
 type memGroup struct {
@@ -21,13 +25,25 @@ type memGroup struct {
 
 func newMemStore() *memStore { return &memStore{groups: map[record.GroupID]*memGroup{}} }
 
-func (s *memStore) Commit(us []storage.Update, _ bool) error {
+func (s *memStore) Commit(us []storage.Update, sync bool) error {
 	for _, u := range us {
 		if err := s.apply(u); err != nil {
 			return err
 		}
+		s.wal = append(s.wal, u)
+	}
+	if sync {
+		s.synced = len(s.wal)
 	}
 	return nil
+}
+
+// cut is a power cut while running was being written: some of what was not synced is gone.
+func (s *memStore) cut(rng *rand.Rand, running []storage.Update) error {
+	wal := append(s.wal[:len(s.wal):len(s.wal)], running...)
+	wal = wal[:s.synced+rng.IntN(len(wal)-s.synced+1)]
+	s.groups, s.wal, s.synced = map[record.GroupID]*memGroup{}, nil, 0
+	return s.Commit(wal, true)
 }
 
 func (s *memStore) apply(u storage.Update) error {
@@ -40,9 +56,10 @@ func (s *memStore) apply(u storage.Update) error {
 		if u.Reset == nil {
 			return fmt.Errorf("group %d was never made", u.Group)
 		}
-		g = &memGroup{state: storage.GroupState{Group: u.Group, Replica: u.Replica}}
+		g = &memGroup{}
 		s.groups[u.Group] = g
 	}
+	g.state.Group, g.state.Replica, g.state.Class = u.Group, u.Replica, u.Class
 	if u.Reset != nil {
 		if u.Checkpoint == nil {
 			return fmt.Errorf("reset without a checkpoint")
@@ -54,26 +71,35 @@ func (s *memStore) apply(u storage.Update) error {
 	}
 	if len(u.Entries) > 0 {
 		first := u.Entries[0].Index
-		if last := g.state.Base.Index + uint64(len(g.entries)); first > last+1 || first <= g.state.Base.Index {
+		if last := g.last(); first > last+1 || first <= g.state.Base.Index {
 			return fmt.Errorf("group %d: entry %d after %d", u.Group, first, last)
 		}
-		g.entries = append(g.entries[:first-g.state.Base.Index-1:first-g.state.Base.Index-1], u.Entries...)
+		n := first - g.state.Base.Index - 1
+		g.entries = append(g.entries[:n:n], u.Entries...)
 	}
 	if u.Base != nil {
+		if u.Base.Index < g.state.Base.Index || u.Base.Index > g.last() {
+			return fmt.Errorf("group %d: base moved to %d in a log of %d to %d", u.Group, u.Base.Index, g.state.Base.Index+1, g.last())
+		}
 		g.entries = g.entries[u.Base.Index-g.state.Base.Index:]
 		g.state.Base = *u.Base
 	}
 	if u.Checkpoint != nil {
 		g.state.Checkpoint = *u.Checkpoint
 	}
+	if cp := g.state.Checkpoint; cp.Applied < g.state.Base.Index || cp.Applied > g.last() || len(cp.Confs) == 0 || cp.Confs[0].Index > g.state.Base.Index {
+		return fmt.Errorf("group %d: checkpoint at %d with %d configurations, log from %d to %d", u.Group, cp.Applied, len(cp.Confs), g.state.Base.Index, g.last())
+	}
 	return nil
 }
+
+func (g *memGroup) last() uint64 { return g.state.Base.Index + uint64(len(g.entries)) }
 
 func (s *memStore) Groups() []storage.GroupState {
 	var out []storage.GroupState
 	for _, g := range s.groups {
 		st := g.state
-		st.LastIndex = st.Base.Index + uint64(len(g.entries))
+		st.LastIndex = g.last()
 		st.NextOffset = st.Base.NextOffset
 		st.TermRuns = nil
 		for _, e := range g.entries {
@@ -92,7 +118,7 @@ func (s *memStore) Groups() []storage.GroupState {
 
 func (s *memStore) Entries(id record.GroupID, lo, hi uint64, maxBytes int64) ([]storage.Entry, error) {
 	g := s.groups[id]
-	if g == nil || hi > g.state.Base.Index+uint64(len(g.entries))+1 {
+	if g == nil || hi > g.last()+1 {
 		return nil, fmt.Errorf("group %d: [%d,%d): %w", id, lo, hi, storage.ErrUnavailable)
 	}
 	if lo <= g.state.Base.Index {

@@ -162,7 +162,7 @@ func (g *group) makeCheckpoint() *storage.Checkpoint {
 	g.checkpointed, g.sinceBytes, g.stateSize = g.applied, 0, int64(len(state))
 	return &storage.Checkpoint{
 		Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs),
-		State: checkpointState(g.relaxed(), max(g.applied, g.stateIndex), state),
+		State: checkpointState(g.kind, g.relaxed(), max(g.applied, g.stateIndex), state),
 	}
 }
 

@@ -32,7 +32,7 @@ type View struct {
 	Epoch   record.Epoch
 	// Serving tells that this leader has committed an entry of its own epoch: only then
 	// does it know the high watermark (law 4).
-	Serving          bool
+	Serving bool
 	// Learners has those too that lose their vote in a change under way.
 	Voters, Learners []record.ReplicaID
 	Err              error // why a damaged replica is out of service

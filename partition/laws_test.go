@@ -1,0 +1,325 @@
+package partition
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"edged/record"
+	"edged/storage"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+)
+
+// laws watches a sim from outside and knows what no node can know: what was ever acknowledged,
+// committed, voted for. Each law fails the test where it is broken, not where that shows.
+type laws struct {
+	s       *sim
+	leaders map[groupEpoch]record.NodeID
+	votes   map[vote]record.ReplicaID
+	hashes  map[entryKey]uint64
+	// committed terms by index, from the first index on that was seen
+	committed map[record.GroupID]map[uint64]uint64
+	lastIndex map[record.GroupID]uint64        // highest committed
+	high      map[record.GroupID]record.Offset // highest published
+	ackedEnd  map[record.GroupID]record.Offset
+	seen      []map[record.GroupID]*nodeSeen // by node, of this life
+	relaxed   map[record.GroupID]bool        // groups that promise less
+}
+
+type groupEpoch struct {
+	g record.GroupID
+	e record.Epoch
+}
+
+type vote struct {
+	g    record.GroupID
+	by   record.ReplicaID
+	term uint64
+}
+
+type entryKey struct {
+	g           record.GroupID
+	index, term uint64
+}
+
+type nodeSeen struct {
+	replica   record.ReplicaID
+	committed uint64
+	high      record.Offset
+	serving   record.Epoch
+}
+
+func newLaws(s *sim) *laws {
+	return &laws{s: s, leaders: map[groupEpoch]record.NodeID{}, votes: map[vote]record.ReplicaID{}, hashes: map[entryKey]uint64{},
+		committed: map[record.GroupID]map[uint64]uint64{}, lastIndex: map[record.GroupID]uint64{}, high: map[record.GroupID]record.Offset{},
+		ackedEnd: map[record.GroupID]record.Offset{}, relaxed: map[record.GroupID]bool{}}
+}
+
+// born forgets what was seen of a node's earlier life.
+func (l *laws) born(i int) {
+	for len(l.seen) <= i {
+		l.seen = append(l.seen, nil)
+	}
+	l.seen[i] = map[record.GroupID]*nodeSeen{}
+}
+
+// leader: one leader per epoch (law 2).
+func (l *laws) leader(lc LeaderChange) {
+	if lc.Leader == record.NoNode {
+		return
+	}
+	k := groupEpoch{lc.Group, lc.Epoch}
+	if old, ok := l.leaders[k]; ok && old != lc.Leader {
+		l.s.fail("two leaders of group %d in epoch %d: %d and %d", lc.Group, lc.Epoch, old, lc.Leader)
+	}
+	l.leaders[k] = lc.Leader
+}
+
+// frame: no replica votes for two candidates in one term, over its whole life.
+func (l *laws) frame(b []byte) {
+	_, items, err := decodeEnvelope(b)
+	if err != nil {
+		l.s.fail("sent frame: %v", err)
+	}
+	r := frameReader{b: items}
+	for len(r.b) > 0 && r.err == nil {
+		if r.u8() != itemRaft {
+			return // the items after it are no raft messages of interest
+		}
+		g, m := r.raft()
+		if m.GetType() != pb.MsgVoteResp || m.GetReject() {
+			continue
+		}
+		k := vote{g, record.ReplicaID(m.GetFrom()), m.GetTerm()}
+		if old, ok := l.votes[k]; ok && old != record.ReplicaID(m.GetTo()) {
+			l.s.fail("group %d term %d: replica %v voted for %v and for %d", g, m.GetTerm(), k.by, old, m.GetTo())
+		}
+		l.votes[k] = record.ReplicaID(m.GetTo())
+	}
+}
+
+// stored: what has one index and term has one content, everywhere (law 3).
+func (l *laws) stored(i int, us []storage.Update) {
+	for _, u := range us {
+		if l.relaxed[u.Group] {
+			continue
+		}
+		for _, e := range u.Entries {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte{byte(e.Kind)})
+			_, _ = h.Write(e.Data)
+			k := entryKey{u.Group, e.Index, e.Term}
+			if old, ok := l.hashes[k]; ok && old != h.Sum64() {
+				l.s.fail("node %d: group %d entry %d of term %d has another content elsewhere", i+1, u.Group, e.Index, e.Term)
+			}
+			l.hashes[k] = h.Sum64()
+		}
+	}
+}
+
+// acked: an answer comes after the commit, and the high watermark is past it.
+func (l *laws) acked(i int, r *simRecord) {
+	if r.acks != AcksAll {
+		return
+	}
+	g := l.s.group(i, r.group)
+	if g.high <= r.offset {
+		l.s.fail("record %s was answered with offset %d at high watermark %d", r.value, r.offset, g.high)
+	}
+	l.ackedEnd[r.group] = max(l.ackedEnd[r.group], r.offset+1)
+}
+
+// turn checks a node after its turn.
+func (l *laws) turn(i int) {
+	s, c := l.s, l.s.nodes[i].core
+	cache, held, saves := int64(0), 0, map[record.GroupID]int{}
+	led, followed, awake := map[record.NodeID]claim{}, map[record.NodeID]claim{}, map[record.NodeID]int{}
+	for _, g := range c.order {
+		if g.damaged != nil {
+			s.fail("node %d group %d damaged: %v", i+1, g.id, g.damaged)
+		}
+		l.group(i, g)
+		cache += g.log.bytes
+		held += len(g.held)
+		saves[g.id] = g.savesInFlight
+		for _, n := range g.nodes {
+			if g.role == RoleLeader {
+				cl := led[n]
+				cl.add(g.id, g.term)
+				led[n] = cl
+			}
+			if g.awakeAt >= 0 {
+				awake[n]++
+			}
+		}
+		if g.role == RoleFollower && g.lead != 0 {
+			cl := followed[g.lead.Node()]
+			cl.add(g.id, g.term)
+			followed[g.lead.Node()] = cl
+		}
+	}
+	for _, p := range c.peers {
+		if p.led != led[p.node] || p.followed != followed[p.node] || p.awake != awake[p.node] {
+			s.fail("node %d counts for node %d: led %v followed %v awake %d, should be %v %v %d", i+1, p.node, p.led, p.followed, p.awake, led[p.node], followed[p.node], awake[p.node])
+		}
+	}
+	if cache != c.cacheBytes || held != c.held || c.produceBytes < 0 || c.saveBytes < 0 {
+		s.fail("node %d counts %d bytes cached and %d held, should be %d and %d; produce %d, save %d", i+1, c.cacheBytes, c.held, cache, held, c.produceBytes, c.saveBytes)
+	}
+}
+
+func (l *laws) group(i int, g *group) {
+	s := l.s
+	if !(g.log.base.Index <= g.applied && g.applied <= g.committed && g.committed <= g.log.last && g.applied <= g.log.durable && g.log.durable <= g.log.last) {
+		s.fail("node %d group %d: base %d applied %d committed %d durable %d last %d", i+1, g.id, g.log.base.Index, g.applied, g.committed, g.log.durable, g.log.last)
+	}
+	if g.high > g.next || g.next != g.proposed && len(g.props) == 0 || len(g.flight) > 0 || g.uncommittedBytes < 0 || g.propBytes < 0 {
+		s.fail("node %d group %d: high %d next %d proposed %d flight %d uncommitted %d", i+1, g.id, g.high, g.next, g.proposed, len(g.flight), g.uncommittedBytes)
+	}
+	if g.role != RoleLeader && len(g.waiters) > 0 {
+		s.fail("node %d group %d: %d wait for a leader that it is not", i+1, g.id, len(g.waiters))
+	}
+	if l.relaxed[g.id] {
+		return
+	}
+	was := l.seen[i][g.id]
+	if was == nil || was.replica != g.replica {
+		was = &nodeSeen{replica: g.replica, committed: g.committed, serving: record.NoEpoch}
+		l.seen[i][g.id] = was
+	}
+	l.commits(i, g, was)
+	l.serves(i, g, was)
+}
+
+// commits: what is committed once stays, on every node.
+func (l *laws) commits(i int, g *group, was *nodeSeen) {
+	terms := l.committed[g.id]
+	if terms == nil {
+		terms = map[uint64]uint64{}
+		l.committed[g.id] = terms
+	}
+	if g.committed < was.committed || g.high < was.high {
+		l.s.fail("node %d group %d: commit went from %d to %d, high watermark from %d to %d", i+1, g.id, was.committed, g.committed, was.high, g.high)
+	}
+	for index := max(was.committed, g.log.base.Index) + 1; index <= g.committed; index++ {
+		term := g.log.term(index)
+		if old, ok := terms[index]; ok && old != term {
+			l.s.fail("node %d group %d: entry %d is committed in term %d here and in %d elsewhere", i+1, g.id, index, term, old)
+		}
+		terms[index] = term
+	}
+	was.committed, was.high = g.committed, g.high
+	l.lastIndex[g.id] = max(l.lastIndex[g.id], g.committed)
+}
+
+// serves: a leader that begins to serve has everything that was committed, acknowledged or
+// shown before (law 4).
+func (l *laws) serves(i int, g *group, was *nodeSeen) {
+	epoch := record.Epoch(g.term)
+	if g.role == RoleLeader && g.serving && was.serving != epoch {
+		was.serving = epoch
+		if g.high < l.high[g.id] || g.high < l.ackedEnd[g.id] {
+			l.s.fail("node %d serves group %d in epoch %d at high watermark %d; %d was shown and %d acknowledged before", i+1, g.id, epoch, g.high, l.high[g.id], l.ackedEnd[g.id])
+		}
+		if last := l.lastIndex[g.id]; last > g.log.base.Index && (last > g.log.last || g.log.term(last) != l.committed[g.id][last]) {
+			l.s.fail("node %d leads group %d in epoch %d without the committed entry %d", i+1, g.id, epoch, last)
+		}
+	}
+	l.high[g.id] = max(l.high[g.id], g.high)
+}
+
+// contents reads a node's log as a consumer would: value by offset, up to the high watermark.
+func (s *sim) contents(node int, g record.GroupID) map[record.Offset]string {
+	out := map[record.Offset]string{}
+	mg, cg := s.nodes[node].store.groups[g], s.group(node, g)
+	if mg == nil || cg == nil {
+		return out
+	}
+	next := mg.state.Base.NextOffset
+	for _, e := range mg.entries {
+		if e.Kind != storage.KindBatch {
+			continue
+		}
+		if e.BaseOffset != next {
+			s.fail("node %d group %d: offset %d after %d", s.nodes[node].id, g, e.BaseOffset, next)
+		}
+		next = e.End()
+		if e.End() > cg.high {
+			break
+		}
+		for r, err := range record.Batch(e.Data).Records() {
+			if err != nil {
+				s.fail("stored batch: %v", err)
+			}
+			out[r.Offset] = string(r.Value)
+		}
+	}
+	return out
+}
+
+// check compares what was acknowledged with what every replica holds, after the faults are over.
+func (s *sim) check(groups ...record.GroupID) {
+	s.t.Helper()
+	for _, g := range groups {
+		l := s.leader(g)
+		want := s.contents(l, g)
+		start := s.group(l, g).logStart
+		s.checkAcked(g, want, start)
+		s.checkProducers(g, want)
+		members := s.group(l, g).members()
+		for i := range s.nodes {
+			cg := s.group(i, g)
+			if cg == nil || !s.nodes[i].up || !slices.Contains(members, cg.replica) {
+				continue
+			}
+			if got := s.group(i, g).logStart; got != start {
+				s.fail("group %d: log start %d on node %d, %d on node %d", g, start, l+1, got, i+1)
+			}
+			for o, v := range s.contents(i, g) {
+				if o >= start && want[o] != v {
+					s.fail("group %d offset %d: node %d has %q, node %d has %q", g, o, l+1, want[o], i+1, v)
+				}
+			}
+			a, b := s.group(l, g), cg
+			if a.applied == b.applied && string(a.stateBytes()) != string(b.stateBytes()) {
+				s.fail("group %d: the states of nodes %d and %d differ at entry %d", g, l+1, i+1, a.applied)
+			}
+		}
+	}
+}
+
+// checkAcked: what was acknowledged by a majority is there, at the offset that was answered (law 1).
+func (s *sim) checkAcked(g record.GroupID, want map[record.Offset]string, start record.Offset) {
+	s.t.Helper()
+	for _, r := range s.produced {
+		if r.group == g && r.acked && r.acks == AcksAll && r.offset >= start && want[r.offset] != r.value {
+			s.fail("group %d: acknowledged record %s is not at offset %d: there is %q", g, r.value, r.offset, want[r.offset])
+		}
+	}
+}
+
+// checkProducers: a record of an idempotent producer is there once, and after the one before it.
+func (s *sim) checkProducers(g record.GroupID, want map[record.Offset]string) {
+	s.t.Helper()
+	offsets := make([]record.Offset, 0, len(want))
+	for o := range want {
+		offsets = append(offsets, o)
+	}
+	slices.Sort(offsets)
+	seen, last := map[string]record.Offset{}, map[int64]int32{}
+	for _, o := range offsets {
+		v := want[o]
+		r := s.byValue(v)
+		if old, ok := seen[v]; ok && r.pid >= 0 {
+			s.fail("group %d: record %s of an idempotent producer is at offsets %d and %d", g, v, old, o)
+		}
+		seen[v] = o
+		if r.pid < 0 {
+			continue
+		}
+		if before, ok := last[r.pid]; ok && r.seq != before+1 {
+			s.fail("group %d offset %d: sequence %d of producer %d after %d", g, o, r.seq, r.pid, before)
+		}
+		last[r.pid] = r.seq
+	}
+}
