@@ -20,21 +20,15 @@ var (
 	ErrWrongNode    = &record.Error{Code: "wrong_node", Message: "another node answers at the address"}
 )
 
-// RefusedError marks a refusal as the other side's: it has judged us. A refusal without it is ours
-// and says nothing against this node. So ErrClone inside a RefusedError means that this process
-// is taken for the copy, and without it that the other one is.
-type RefusedError struct{ Err error }
-
-func (e *RefusedError) Error() string { return e.Err.Error() }
-func (e *RefusedError) Unwrap() error { return e.Err }
-
 // Why a call has no answer.
 var (
 	ErrNotConnected   = &record.Error{Code: "not_connected", Message: "there is no connection to the node right now; retry", Retriable: true}
 	ErrConnectionLost = &record.Error{Code: "connection_lost", Message: "the connection to the node broke before the answer; the request may or may not have taken effect; retry", Retriable: true}
 )
 
-// RemoteRefusal is what the other side gave as its reason not to talk to us.
+// RemoteRefusal is what the other side gave as its reason not to talk to us. A refusal without it is
+// ours and says nothing against this node: ErrClone inside it means that this process is taken
+// for the copy, and outside it that the other one is.
 type RemoteRefusal struct{ Err error }
 
 func (e *RemoteRefusal) Error() string { return e.Err.Error() }

@@ -84,6 +84,12 @@ func TestRefusals(t *testing.T) {
 							if !errors.Is(err, c.want) {
 								t.Fatalf("%s side was told %v", side, err)
 							}
+							// The true node must not take the copy's fault for its own, nor the copy its own for
+							// another's. Of two under one id that meet each other, the one that dialed is refused.
+							var theirs *RemoteRefusal
+							if c.want == ErrClone && id.Node == node && errors.As(err, &theirs) != (side == "asking") {
+								t.Fatalf("%s side: refused by the other: %v", side, theirs)
+							}
 						}
 					}
 				})

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +112,18 @@ func (r *recorder) wantEvents(t *testing.T, want ...string) {
 	}
 }
 
+// wantLives is wantEvents where it is chance whether a process was seen to be gone before it was back.
+func (r *recorder) wantLives(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	r.mu.Lock()
+	for i, e := range r.events {
+		r.events[i] = strings.Replace(e, "gone", "down", 1)
+	}
+	r.mu.Unlock()
+	r.wantEvents(t, want...)
+}
+
 // testNode is one process on one host of a network in memory.
 type testNode struct {
 	*Transport
@@ -117,6 +131,7 @@ type testNode struct {
 	host *memnet.Host
 	addr string
 	l    net.Listener
+	dead atomic.Bool // killed: what still runs of it reaches nobody
 	wg   sync.WaitGroup
 }
 
@@ -130,7 +145,7 @@ func startOn(t *testing.T, n *memnet.Network, host string, id Identity, change .
 	t.Helper()
 	tn := &testNode{rec: &recorder{}, host: n.Host(host)}
 	cfg := Config{
-		Identity: func() Identity { return id }, Handler: tn.rec, Dial: tn.host.Dial,
+		Identity: func() Identity { return id }, Handler: tn.rec, Dial: tn.dial,
 		Logger: quiet,
 	}
 	for _, f := range change {
@@ -154,6 +169,13 @@ func startOn(t *testing.T, n *memnet.Network, host string, id Identity, change .
 	return tn
 }
 
+func (tn *testNode) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if tn.dead.Load() {
+		return nil, net.ErrClosed
+	}
+	return tn.host.Dial(ctx, addr)
+}
+
 func (tn *testNode) stop() {
 	_ = tn.l.Close()
 	_ = tn.Transport.Close()
@@ -162,6 +184,7 @@ func (tn *testNode) stop() {
 
 // kill is what kill -9 does: the kernel closes everything, then nothing runs any more.
 func (tn *testNode) kill() {
+	tn.dead.Store(true)
 	tn.host.Kill()
 	tn.stop()
 }

@@ -193,7 +193,9 @@ func (l *link) probe(ctx context.Context, addr string, dials bool) (*conn, error
 }
 
 // cutOff tells that somebody took the connection and ended it without a word.
-func cutOff(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
+func cutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
 
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
