@@ -349,8 +349,12 @@ func TestSetReplicas_lifeOfAReplica(t *testing.T) {
 	if part() != p || len(c.Picture().Tombstones(2)) != 0 {
 		t.Fatal("a wanted replica was given up")
 	}
-	must[any](t, c, &ReplicasChanged{Group: g, Added: p.Replicas, Removed: start.Replicas[2:]})
-	if now := part(); len(now.Adding)+len(now.Removing) != 0 {
+	must[any](t, c, &SetReplicas{Group: g, Nodes: nodes{1, 2, 4}})
+	if now := part(); !slices.Equal(now.Adding, p.Adding) || !slices.Equal(now.Removing, p.Removing) {
+		t.Fatalf("another order, and %+v became %+v", p, now)
+	}
+	must[any](t, c, &ReplicasChanged{Group: g, Added: p.Replicas, Removed: slices.Concat(start.Replicas, p.Replicas)})
+	if now := part(); len(now.Adding)+len(now.Removing) != 0 || len(now.Replicas) != 3 {
 		t.Fatalf("%+v", now)
 	}
 	if tombs := c.Picture().Tombstones(3); len(tombs) != 1 || tombs[0] != (Tombstone{g, start.Replicas[2]}) {

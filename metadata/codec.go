@@ -189,8 +189,7 @@ func (x *codec) id16(what string, v *[16]byte) {
 	}
 }
 
-// list carries up to hi elements. An element takes a byte at least, so a list cannot be
-// longer than the bytes that are left.
+// list carries up to hi elements; no memory is taken for more.
 func list[T any](x *codec, what string, v *[]T, hi int, each func(*T)) {
 	if x.err != nil {
 		return
@@ -201,13 +200,9 @@ func list[T any](x *codec, what string, v *[]T, hi int, each func(*T)) {
 		if n, err = x.dec.DecodeArrayLen(); x.failed(what, err) {
 			return
 		}
-		if n < 0 || n > x.in.Len() {
-			x.fail(what, "says it has %d elements in %d bytes", n, x.in.Len())
-			return
-		}
 	}
-	if n > hi {
-		x.fail(what, "has %d elements, more than %d", n, hi)
+	if n < 0 || n > hi {
+		x.fail(what, "has %d elements, outside 0 to %d", n, hi)
 		return
 	}
 	if x.enc != nil && x.failed(what, x.enc.EncodeArrayLen(n)) {

@@ -140,7 +140,7 @@ func TestCommand_largestFit(t *testing.T) {
 	must[any](t, c, newTopic("large", placed...))
 	var all []Tombstone
 	for i := range MaxChanged {
-		all = append(all, Tombstone{1 << 61, record.MakeReplicaID(1<<31-1, uint32(1<<31+i))})
+		all = append(all, Tombstone{1 << 61, record.MakeReplicaID(1<<31-1, 1<<31+uint32(i))})
 	}
 	if _, err := Encode(&TombstoneDone{Node: 1, Done: all}); err != nil {
 		t.Fatal(err)

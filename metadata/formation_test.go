@@ -156,14 +156,13 @@ func TestFormation_strangersAreIgnored(t *testing.T) {
 // TestFormation_lastRound: a peer that names the last round there is can keep others from
 // proposing, but not make one use a ballot twice.
 func TestFormation_lastRound(t *testing.T) {
-	a, b, ask := held(t)
+	_, b, ask := held(t)
 	ask.Proposal.Round = 1<<32 - 1
 	b.Step(Received{1, ask})
 	b.Step(Abandon{})
 	if out := b.Step(Tick{[]Peer{{Node: 3, Expect: 2}}, record.ClusterID{5}}); out.Store {
 		t.Fatalf("%+v", out)
 	}
-	_ = a
 }
 
 func TestFormation_status(t *testing.T) {

@@ -3,7 +3,7 @@ package metadata
 // What one cluster may hold. The sizes are chosen so that a snapshot of a full cluster
 // stays under MaxSnapshotBytes, which has to fit a frame between nodes.
 const (
-	MaxNodes              = 64     // registered nodes; every node keeps the metadata
+	MaxNodes              = 64    // registered nodes; every node keeps the metadata
 	MaxBanned             = 4_000 // removed nodes that are remembered
 	MaxTopics             = 4_000
 	MaxPartitionsPerTopic = 2_048

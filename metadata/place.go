@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -48,8 +47,6 @@ func Place(p *Picture, alive map[record.NodeID]bool, partitions int32, rf int16)
 			placed[i] = append(placed[i], n.ID)
 		}
 		b.prefer(placed[i], b.leastLeading(placed[i]))
-	}
-	for b.levelChain(placed) {
 	}
 	return placed, nil
 }
@@ -146,54 +143,6 @@ func (b *balance) count(node record.NodeID, leaders int) {
 	l := b.loads[node]
 	l.Leaders += leaders
 	b.loads[node] = l
-}
-
-// levelChain takes one leader from a node that leads two more than another, and gives it
-// to that other: directly, or by way of nodes between them, each of which gives one away
-// and gets one. It says whether there was such a chain.
-func (b *balance) levelChain(placed [][]record.NodeID) bool {
-	leading := map[record.NodeID][]int{} // placements by their first node
-	var starts []record.NodeID
-	for i, nodes := range placed {
-		if leading[nodes[0]] == nil {
-			starts = append(starts, nodes[0])
-		}
-		leading[nodes[0]] = append(leading[nodes[0]], i)
-	}
-	slices.SortFunc(starts, func(x, y record.NodeID) int {
-		return cmp.Or(cmp.Compare(b.loads[y].Leaders, b.loads[x].Leaders), cmp.Compare(x, y))
-	})
-	for _, start := range starts {
-		from := map[record.NodeID]int{start: -1} // the placement by which a node was reached
-		for queue := []record.NodeID{start}; len(queue) > 0; queue = queue[1:] {
-			n := queue[0]
-			if b.loads[n].Leaders <= b.loads[start].Leaders-2 {
-				b.shift(placed, from, n)
-				return true
-			}
-			for _, i := range leading[n] {
-				for _, to := range placed[i] {
-					if _, reached := from[to]; !reached {
-						from[to] = i
-						queue = append(queue, to)
-					}
-				}
-			}
-		}
-	}
-	return false
-}
-
-// shift makes each node on the chain that ends at node the leader of the placement by
-// which it was reached.
-func (b *balance) shift(placed [][]record.NodeID, from map[record.NodeID]int, node record.NodeID) {
-	for i := from[node]; i >= 0; i = from[node] {
-		nodes := placed[i]
-		giver := nodes[0]
-		b.count(giver, -1)
-		b.prefer(nodes, slices.Index(nodes, node))
-		node = giver
-	}
 }
 
 func nodesOf(rs []record.ReplicaID) []record.NodeID {

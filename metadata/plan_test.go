@@ -76,7 +76,12 @@ func settle(t *testing.T, c *Cluster, groups raftGroups, alive map[record.NodeID
 func checkStep(t *testing.T, p *Picture, cmd *SetReplicas, alive map[record.NodeID]bool) {
 	t.Helper()
 	at, _ := p.Group(cmd.Group)
-	old := nodesOf(at.Partition.Replicas)
+	part := at.Partition
+	old := nodesOf(part.Replicas)
+	waits := slices.ContainsFunc(part.Adding, func(r record.ReplicaID) bool { return !alive[r.Node()] })
+	if len(part.Adding)+len(part.Removing) > 0 && !waits {
+		t.Fatalf("%+v is changing and gets another step: %v", part, cmd.Nodes)
+	}
 	for _, pair := range [][2][]record.NodeID{{cmd.Nodes, old}, {old, cmd.Nodes}} {
 		differs := 0
 		for _, n := range pair[0] {
@@ -262,6 +267,22 @@ func TestPlan_deadMovesDoNotBlock(t *testing.T) {
 			t.Errorf("partition %d is on %v", n, nodesOf(part.Replicas))
 		}
 	}
+}
+
+// TestPlan_waitsForTheOldReplica: a node that has still to delete a replica of a group is
+// not given another one.
+func TestPlan_waitsForTheOldReplica(t *testing.T) {
+	c, groups := cluster(t, 2), raftGroups{}
+	must[any](t, c, newTopic("t", nodes{1, 2}))
+	old := c.Picture().Topic("t").Partitions[0].Replicas
+	must[any](t, c, &SetReplicas{Group: 1, Nodes: nodes{1}})
+	must[any](t, c, &ReplicasChanged{Group: 1, Removed: old[1:]})
+	if cmds := Plan(c.Picture(), allAlive(c.Picture())); len(cmds) != 0 {
+		t.Fatalf("planned %+v", cmds[0])
+	}
+	must[any](t, c, &TombstoneDone{Node: 2, Done: c.Picture().Tombstones(2)})
+	settle(t, c, groups, allAlive(c.Picture()))
+	checkSettled(t, c)
 }
 
 func TestPlan_newReplication(t *testing.T) {

@@ -205,7 +205,7 @@ func TestSnapshot_fullClusterFits(t *testing.T) {
 	for i := range MaxTombstones {
 		n := &p.tombs[i%MaxNodes]
 		p.nextAttempt++
-		n.list = append(n.list, Tombstone{record.GroupID(1<<39 + i), record.MakeReplicaID(n.node, p.nextAttempt-1)})
+		n.list = append(n.list, Tombstone{1<<39 + record.GroupID(i), record.MakeReplicaID(n.node, p.nextAttempt-1)})
 	}
 	data := p.snapshot()
 	t.Logf("a full cluster is a snapshot of %d bytes", len(data))
