@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -96,7 +95,7 @@ func leaf(name, args, what string, flags []cli.Flag, run func(c *cli.Context) er
 				return usage(c, "unexpected argument %q", c.Args().Get(len(words)))
 			}
 			err := run(c)
-			if err != nil && c.Context.Err() != nil && context.Cause(c.Context) == context.Canceled {
+			if err != nil && c.Context.Err() != nil { // only a signal ends it
 				return errInterrupted
 			}
 			return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/urfave/cli/v2"
@@ -46,8 +47,23 @@ func TestScript(t *testing.T) {
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "await": await},
 	})
+}
+
+// await FILE TEXT waits until the file holds the text.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.After(20 * time.Second); ; {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && strings.Contains(string(text), args[1]) {
+			return
+		}
+		select {
+		case <-deadline:
+			ts.Fatalf("%s does not hold %q but %q, %v", args[0], args[1], text, err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // exits N CMD… runs a command and demands exactly the exit code N and, unless it is 0,

@@ -78,12 +78,12 @@ func (d *demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
-	defer func() { d.stopAll(err != nil) }()
+	defer func() { d.stopAll(err != nil && ctx.Err() != context.Canceled) }()
 	for _, step := range []func(context.Context) error{
 		d.startCluster, d.createTopic, d.throughWrongDoors, d.stream, d.readBack, d.stopPolitely,
 	} {
 		if err := step(ctx); err != nil {
-			if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+			if ctx.Err() == context.Canceled {
 				return errors.New("interrupted")
 			}
 			return err

@@ -171,13 +171,17 @@ func (d *demo) bringBack(ctx context.Context) error {
 	if p.addr.NodeID != int32(d.fall.oldLeader) {
 		return fmt.Errorf("%s came back with id %d, it was %d", p.name, p.addr.NodeID, d.fall.oldLeader)
 	}
-	t, err := d.cl.Admin().Topic(ctx, topicName)
-	if err != nil {
-		return err
+	ends := map[int32]record.Offset{} // as the leaders have them, now that it is back
+	for part := range int32(partitionCount) {
+		o, err := d.cl.Offsets(ctx, topicName, part, wire.AtEnd)
+		if err != nil {
+			return err
+		}
+		ends[part] = o.HighWatermark
 	}
-	err = d.until(ctx, 20*time.Second, p.name+" to catch up", func(ctx context.Context) (bool, error) {
+	err := d.until(ctx, 20*time.Second, p.name+" to catch up", func(ctx context.Context) (bool, error) {
 		n, err := d.cl.Admin().DescribeNode(ctx, d.fall.oldLeader)
-		return err == nil && hasAll(n, t), err
+		return err == nil && hasAll(n, ends), err
 	})
 	if err != nil {
 		return err
@@ -187,15 +191,15 @@ func (d *demo) bringBack(ctx context.Context) error {
 	return nil
 }
 
-// hasAll tells whether a node's replicas reach what the topic had.
-func hasAll(n wire.NodeDescription, t wire.Topic) bool {
+// hasAll tells whether the node's own replicas reach the ends.
+func hasAll(n wire.NodeDescription, ends map[int32]record.Offset) bool {
 	found := 0
 	for _, have := range n.Partitions {
-		if have.Topic == t.Name && have.HighWatermark >= t.Partitions[have.Partition].HighWatermark {
+		if have.Topic == topicName && have.HighWatermark >= ends[have.Partition] {
 			found++
 		}
 	}
-	return found == len(t.Partitions)
+	return found == len(ends)
 }
 
 // readBack reads all partitions from the start and holds them against the ledger.
