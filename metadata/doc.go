@@ -10,8 +10,9 @@
 //
 // # Laws
 //
-// Each has a test; checkLaws in laws_test.go asserts the first six after every command
-// of random runs.
+// TestLaws asserts the first eight after every command of random runs, and TestRestore_*,
+// TestEncode_bounds and TestFormation_everySchedule stand for the rest. verify.go holds
+// what a single state can show, and is asked about every snapshot that comes in.
 //
 //  1. A GroupID is given to one partition, counts up, and is never given again.
 //  2. A ReplicaID is given once in the life of the cluster. A node that takes up a

@@ -155,7 +155,9 @@ type Envelope struct {
 }
 
 // Effects is what a step asks for. If Store is set, what [Formation.Stored] gives has to
-// be on the disk before anything in Send leaves and before Final is acted upon.
+// be on the disk before anything in Send leaves and before Final is acted upon. If it
+// cannot be stored the Formation is ahead of the disk, would repeat an answer that is not
+// durable, and must not be stepped again: make a new one from what is on the disk.
 type Effects struct {
 	Store bool
 	Send  []Envelope
