@@ -191,6 +191,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if f := n.failure(); f != nil {
 		d.Problems = append(d.Problems, "storage failed: "+f.Error())
 	}
+	if h := n.host.Load(); h != nil && h.DiskFull() {
+		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))
+	}
 	for _, s := range n.peers.Peers() {
 		ps := wire.PeerStatus{ID: s.Node, Addr: s.Addr, Up: s.Up}
 		if !s.Up {

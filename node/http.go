@@ -116,6 +116,12 @@ func newMetrics(n *Node) *metrics {
 	gauge("edged_leaderless", "Groups here that have no leader.", core(func(s partition.Status) float64 { return float64(s.Leaderless) }))
 	gauge("edged_awake", "Groups here that are ticked.", core(func(s partition.Status) float64 { return float64(s.Awake) }))
 	gauge("edged_entry_cache_bytes", "Log entries kept in memory.", core(func(s partition.Status) float64 { return float64(s.CacheBytes) }))
+	gauge("edged_disk_full", "1 while records are refused because the disk is nearly full.", func() float64 {
+		if h := n.host.Load(); h != nil && h.DiskFull() {
+			return 1
+		}
+		return 0
+	})
 	gauge("edged_peers_up", "Nodes that are connected.", func() float64 { return float64(len(n.up()) - 1) })
 	counter("edged_produced_batches_total", "Batches taken.", core(func(s partition.Status) float64 { return float64(s.Stats.Produced) }))
 	counter("edged_campaigns_total", "Elections stood for.", core(func(s partition.Status) float64 { return float64(s.Stats.Campaigns) }))

@@ -17,6 +17,16 @@ const janitorEvery = 5 * time.Second
 // was never set, and nothing is old.
 var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// keepFree is how much of the disk, in bytes, is left free: for what is under way when it is
+// noticed, for tables that are written before their logs go, and for what makes room again.
+const keepFree = 24 << 20
+
+// room tells whether the disk has room for more records.
+func (n *Node) room() bool {
+	free, _, err := n.store.FreeSpace()
+	return err != nil || free >= keepFree // a file system that cannot tell is written to until it refuses
+}
+
 // runJanitor applies retention in the partitions that this node leads, and gives space back.
 func (n *Node) runJanitor() {
 	ticker := time.NewTicker(janitorEvery)
@@ -30,6 +40,7 @@ func (n *Node) runJanitor() {
 		if n.host.Load() == nil || n.failure() != nil {
 			continue
 		}
+		n.host.Load().LookForRoom()
 		n.applyRetention(n.opts.Wall())
 		if freed, err := n.store.Reclaim(); err != nil {
 			n.log.Warn("space could not be given back; it is tried again", "err", err)

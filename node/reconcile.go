@@ -24,6 +24,7 @@ type reconciler struct {
 	n     *Node
 	told  map[record.GroupID]told
 	dying map[metadata.Tombstone]bool // being removed
+	count int                         // partitions in the cluster at the last look
 }
 
 // told is compared by identity: a partition or topic that changed is another value.
@@ -62,6 +63,10 @@ func (r *reconciler) look() (more bool) {
 	if news := n.led.take(); len(news) > 0 {
 		n.gossip.PublishLeaders(news)
 	}
+	if p.PartitionCount() < r.count { // leaders of deleted topics would fill gossip's table in the end
+		n.gossip.RetainLeaders(func(g record.GroupID) bool { _, ok := p.Group(g); return ok })
+	}
+	r.count = p.PartitionCount()
 	more = r.register(p)
 	r.partitions(p)
 	r.bury(p)
