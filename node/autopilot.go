@@ -14,6 +14,9 @@ import (
 // forgiving is how long a node that was lost still counts as alive where data would be moved.
 const forgiving = 30 * time.Second
 
+// replaceVoterAfter is how long a voter of the metadata may be away before it is replaced.
+const replaceVoterAfter = 5 * time.Minute
+
 // aliveness remembers when each node was last connected.
 type aliveness struct {
 	mu   sync.Mutex
@@ -93,7 +96,7 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 	if n.foundersMissing(p, v) {
 		return true
 	}
-	want := metadata.DesiredVoters(p, current, up, false)
+	want := metadata.DesiredVoters(p, current, up, n.mayReplaceVoter(current, up))
 	a := &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog}
 	for _, id := range want {
 		a.Voters = append(a.Voters, metadata.MetadataReplica(id))
@@ -123,6 +126,15 @@ func (n *Node) foundersMissing(p *metadata.Picture, v *partition.View) bool {
 	return time.Since(n.started) < forgiving && slices.ContainsFunc(v.Voters, func(r record.ReplicaID) bool {
 		return p.Node(r.Node()) == nil && !p.Banned(r.Node())
 	})
+}
+
+// mayReplaceVoter tells whether a voter of the metadata has been away so long that another node
+// should vote in its place. A reboot or an hour of bad Wi-Fi is no reason.
+func (n *Node) mayReplaceVoter(voters []record.NodeID, up map[record.NodeID]bool) bool {
+	if time.Since(n.started) < replaceVoterAfter {
+		return false
+	}
+	return slices.ContainsFunc(voters, func(v record.NodeID) bool { return !up[v] && n.alive.since(v) > replaceVoterAfter })
 }
 
 func sameReplicas(a, b []record.ReplicaID) bool {

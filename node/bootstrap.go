@@ -220,7 +220,12 @@ func (n *Node) stepFormation(ev metadata.Event) (metadata.Effects, error) {
 	if out.Store {
 		stored := b.mu.form.Stored()
 		if err := n.ident.Update(func(id *storage.Identity) { id.Proposal = stored }); err != nil {
-			return metadata.Effects{}, fmt.Errorf("the agreement on a cluster cannot be stored: %w", err)
+			// What the agreement holds in memory now is not on disk: nothing may be answered from it.
+			err = fmt.Errorf("the agreement on a cluster cannot be stored: %w", err)
+			b.mu.form = nil
+			n.fail(err)
+			n.cancel()
+			return metadata.Effects{}, err
 		}
 	}
 	if out.Final != nil {

@@ -270,10 +270,15 @@ func (n *Node) runReports() {
 		}
 		for _, cmd := range n.done.take() {
 			ctx, cancel := context.WithTimeout(n.ctx, 10*time.Second)
-			if _, err := n.propose(ctx, cmd); err != nil && n.ctx.Err() == nil {
+			_, err := n.propose(ctx, cmd)
+			cancel()
+			switch {
+			case err == nil || n.ctx.Err() != nil:
+			case ctx.Err() != nil || mayRetry(err):
+				n.done.add(cmd) // a report that is lost would leave its partition changing for ever
+			default:
 				n.log.Warn("the metadata did not take a report", "report", cmd, "err", err)
 			}
-			cancel()
 		}
 	}
 }
