@@ -70,7 +70,7 @@ func never(err error) bool {
 	switch record.Code(err) {
 	case record.CodeNotLeader, record.ErrNoLeader.Code, record.ErrBusy.Code, record.ErrNotReady.Code, record.ErrTooLarge.Code,
 		record.ErrUnknownTopic.Code, record.ErrUnknownPartition.Code, record.ErrFencedEpoch.Code, record.ErrUnknownEpoch.Code:
-		return !errors.Is(err, errGone)
+		return true
 	}
 	return false
 }
@@ -78,7 +78,7 @@ func never(err error) bool {
 func batchOf(s *sent, codec record.Codec) record.Batch {
 	b := record.NewBuilder(codec, 1<<20)
 	for _, v := range s.values {
-		b.Append(int64(s.call/time.Millisecond), nil, []byte(v), nil)
+		b.Append(s.stamp, nil, []byte(v), nil)
 	}
 	if s.pid >= 0 {
 		b.SetProducer(s.pid, 0, s.seq)

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,8 +15,8 @@ import (
 // disk is a machine's disk: a file system in memory that can lose what was not synced, and that
 // can be told to be slow, to stick, to be full or to fail.
 //
-// Only what is written to the log and to tables waits: whoever syncs those holds no lock that
-// others need meanwhile, and a goroutine that waits for a lock stops virtual time.
+// Only syncs of the log and of tables wait, and not the one when the engine closes a log: then it
+// holds a lock that others may want, and a goroutine that waits for a lock stops virtual time.
 type disk struct {
 	vfs.FS // mem
 	mem    *vfs.MemFS
@@ -102,6 +103,9 @@ func (d *disk) sync(log bool) error {
 		err = errBadSector
 	}
 	d.mu.Unlock()
+	if (wait > 0 || stuck != nil) && log && closing() {
+		return err
+	}
 	if wait > 0 {
 		time.Sleep(wait)
 	}
@@ -109,6 +113,21 @@ func (d *disk) sync(log bool) error {
 		<-stuck
 	}
 	return err
+}
+
+// closing tells whether the engine is syncing a log to close it.
+func closing() bool {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, ".closeInternal") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // waits tells which files' syncs may take time.

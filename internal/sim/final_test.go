@@ -93,13 +93,16 @@ func (w *world) replicas(p *part) (g record.GroupID, rs []replica) {
 
 // settled tells whether all copies of a partition agree on where they are.
 func (w *world) settled(p *part) bool {
-	_, rs := w.replicas(p)
+	g, rs := w.replicas(p)
 	if len(rs) == 0 {
 		return false
 	}
 	for _, r := range rs {
 		if r.v.Role == partition.RoleDamaged {
 			continue
+		}
+		if _, _, next, ok := r.l.n.Store().Bounds(g); !ok || next < r.p.HighWatermark() {
+			return false // its disk is not as far yet
 		}
 		if r.v.Leader == record.NoNode || r.v.Epoch != rs[0].v.Epoch || r.p.HighWatermark() != rs[0].p.HighWatermark() || r.p.LogStart() != rs[0].p.LogStart() {
 			return false
@@ -255,10 +258,21 @@ func (w *world) checkDisks() {
 	}
 }
 
-// createTopic makes a topic through any node, until one says that it is there.
-func (w *world) createTopic(t *topic, partitions int, replication int16, configs map[string]string) *topic {
-	r := newRouter(w, 8000)
-	for end := time.Now().Add(formWithin); time.Now().Before(end) && !w.over(); time.Sleep(50 * time.Millisecond) {
+// createTopic makes a topic that the run cannot do without.
+func (w *world) createTopic(t *topic, partitions int, replication int16, configs map[string]string) {
+	if !w.tryCreateWith(t, partitions, replication, configs, 8000, formWithin) && !w.over() {
+		w.fail(lawLive, "topic %s cannot be made", t.name)
+	}
+}
+
+func (w *world) tryCreate(t *topic, partitions, client int, within time.Duration) bool {
+	return w.tryCreateWith(t, partitions, 0, nil, client, within)
+}
+
+// tryCreateWith makes a topic through any node, until one says that it is there.
+func (w *world) tryCreateWith(t *topic, partitions int, replication int16, configs map[string]string, client int, within time.Duration) bool {
+	r := newRouter(w, client)
+	for end := time.Now().Add(within); time.Now().Before(end) && !w.over(); time.Sleep(50 * time.Millisecond) {
 		l := r.pick()
 		if l == nil {
 			continue
@@ -269,14 +283,36 @@ func (w *world) createTopic(t *topic, partitions int, replication int16, configs
 		})
 		if ok && (err == nil || errors.Is(err, record.ErrTopicExists)) {
 			w.story.tell("script", "topic %s is made", t.name)
-			return w.hist.addTopic(t, partitions)
+			w.hist.addTopic(t, partitions)
+			return true
 		}
 		w.story.tell("script", "topic %s: %v", t.name, err)
 		r.leader = record.NoNode
 	}
-	w.fail(lawLive, "topic %s cannot be made", t.name)
-	return nil
+	return false
 }
+
+// observe looks at what every node says of itself, between two steps.
+func (w *world) observe() {
+	clusters := map[record.ClusterID]string{}
+	for _, l := range w.lives() {
+		if id := l.n.Identity().Cluster; !id.IsZero() {
+			clusters[id] = l.m.name
+		}
+		if ended(l) && !l.m.clone && l.n.Failure() == nil {
+			w.fail(lawRuns, "%s ended: %v", l.m.name, l.err)
+		}
+		for _, c := range l.n.LeaderChanges() {
+			w.hist.led(l.m.name, c.Group, c.Epoch, c.Leader)
+		}
+	}
+	if len(clusters) > 1 {
+		w.fail(lawOneCluster, "the nodes are of %d clusters: %v", len(clusters), clusters)
+	}
+}
+
+// checkLinear is for small histories.
+func (w *world) checkLinear() {}
 
 func reportError(r storage.Report) error {
 	if len(r.Problems) == 0 {

@@ -33,6 +33,8 @@ const (
 	lawLive        = "after the faults every partition takes a record soon"
 	lawRuns        = "a node ends only for a reason"
 	lawStops       = "a node stops when told"
+	lawOneCluster  = "there is one cluster"
+	lawClone       = "of two nodes under one identity one ends and says why (law 6)"
 	lawLinear      = "appends and reads are linearizable"
 )
 
@@ -54,9 +56,11 @@ type history struct {
 // topic is what the script knows of a topic that it made.
 type topic struct {
 	name       string
-	relaxed    bool  // may lose what was acknowledged
-	retention  bool  // its log start may move
-	keepBytes  int64 // retention.bytes, if above 0
+	relaxed    bool          // may lose what was acknowledged
+	transient  bool          // will be deleted
+	retention  bool          // its log start may move
+	keepBytes  int64         // retention.bytes, if above 0
+	keepTime   time.Duration // retention.ms, if above 0
 	deleted    atomic.Bool
 	partitions []*part
 }
@@ -81,6 +85,7 @@ type sent struct {
 	pid       int64
 	seq       int32
 	values    []string
+	stamp     int64 // by the clock that people set
 	acks      int16
 	call, ret time.Duration
 	callNo    int // place in the order of all calls and answers
@@ -149,7 +154,7 @@ func (p *part) String() string { return p.topic.name + "/" + strconv.Itoa(int(p.
 func (h *history) begin(p *part, client string, pid int64, seq int32, count, pad int, acks int16) *sent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &sent{number: len(h.ops), part: p, client: client, pid: pid, seq: seq, acks: acks, offset: -1, call: h.w.since(), callNo: h.order()}
+	s := &sent{number: len(h.ops), part: p, client: client, pid: pid, seq: seq, acks: acks, offset: -1, stamp: h.w.clock.now().UnixMilli(), call: h.w.since(), callNo: h.order()}
 	for i := range count {
 		v := fmt.Sprintf("%d.%d.%s", s.number, i, p)
 		s.values = append(s.values, v+strings.Repeat("~", pad))

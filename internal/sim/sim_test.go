@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/cryptotest"
@@ -44,6 +45,13 @@ func TestSim(t *testing.T) {
 	for i := range n {
 		seed := uint64(from + i)
 		p := profiles[int(seed)%len(profiles)]
+		if only := os.Getenv("EDGED_SIM_PROFILE"); only != "" {
+			k := slices.IndexFunc(profiles, func(p profile) bool { return p.name == only })
+			if k < 0 {
+				t.Fatalf("EDGED_SIM_PROFILE=%q: there is no such profile", only)
+			}
+			p = profiles[k]
+		}
 		t.Run(fmt.Sprintf("%s/%d", p.name, seed), func(t *testing.T) {
 			at := time.Now()
 			_, broken := runSeed(t, p, seed)

@@ -15,11 +15,10 @@ const storyLines = 120
 
 // story keeps the last things that each node, the clients and the script did.
 type story struct {
-	mu     sync.Mutex
-	began  time.Time
-	next   int
-	lines  map[string][]line
-	filter func(teller, text string)
+	mu    sync.Mutex
+	began time.Time
+	next  int
+	lines map[string][]line
 }
 
 type line struct {
@@ -77,6 +76,9 @@ type teller struct {
 func (t teller) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
 func (t teller) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "memberlist: ") {
+		return nil // it complains of every lost packet
+	}
 	attrs := slices.Clone(t.attrs)
 	r.Attrs(func(a slog.Attr) bool {
 		a.Value = slog.StringValue(fmt.Sprint(a.Value.Any()))

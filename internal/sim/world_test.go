@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"edged/internal/memnet"
 	"edged/node"
+	"edged/partition"
 	"edged/record"
 	"edged/transport/wire"
 
@@ -42,6 +44,14 @@ type world struct {
 	stop     chan struct{} // ends the clients
 	wg       sync.WaitGroup
 	machines []*machine // changed by the script only, under mu
+
+	// What the script keeps in mind.
+	link     memnet.Link   // as long as nothing is wrong with it
+	small    bool          // limits that make every queue and cache turn over
+	diskPace time.Duration // of a healthy disk
+	made     int           // topics
+	wiped    bool
+	clones   int
 
 	// mu guards what clients look up while the script changes it: which machines there are, and the
 	// life of each.
@@ -72,6 +82,9 @@ func (w *world) fail(law, format string, args ...any) {
 		return
 	}
 	w.story.tell("LAW", "broken: %s: %s", v.law, v.text)
+	for _, l := range w.lives() {
+		w.story.tell(l.m.name, "%s", l.state())
+	}
 	// Now, because a run that is broken may not end.
 	fmt.Fprintf(os.Stderr, "\n%s--- seed %d broke the law %q: %s\n", w.story, w.seed, v.law, v.text)
 }
@@ -101,6 +114,10 @@ type machine struct {
 	disk  *disk
 	life  *life // nil while nothing runs
 	boots int
+	clone bool     // of another machine
+	of    *machine // that one
+	// backup is what the disk was once.
+	backup *vfs.MemFS
 	// nodes that form the cluster together; 0 joins one
 	expect int
 	join   []string
@@ -142,11 +159,52 @@ type life struct {
 	dead bool
 }
 
+// state is what a node says of itself, in one line per group.
+func (l *life) state() string {
+	p := l.n.Picture()
+	s := fmt.Sprintf("is of cluster %v; knows %d nodes, %d topics; failure: %v", l.n.Identity().Cluster, len(p.NodesSorted()), len(p.Topics()), l.n.Failure())
+	h := l.n.Host()
+	if h == nil {
+		return s
+	}
+	groups := []record.GroupID{record.MetadataGroup}
+	for _, t := range p.Topics() {
+		for _, part := range t.Partitions {
+			groups = append(groups, part.Group)
+		}
+	}
+	for _, g := range groups {
+		pp := h.Lookup(g)
+		if pp == nil {
+			continue
+		}
+		v := pp.View()
+		name := "metadata"
+		if at, ok := p.Group(g); ok {
+			name = fmt.Sprintf("%s/%d", at.Topic.Name, at.Number)
+		}
+		s += fmt.Sprintf("\n%24s group %d %s: %v of epoch %d, leader %s, serving %v, log %d to %d, voters %s, learners %s", "", g, name, v.Role, v.Epoch, l.m.w.name(v.Leader), v.Serving, pp.LogStart(), pp.HighWatermark(), l.m.w.replicaNames(v.Voters), l.m.w.replicaNames(v.Learners))
+		if v.Err != nil {
+			s += ", " + v.Err.Error()
+		}
+	}
+	return s
+}
+
+func (w *world) replicaNames(rs []record.ReplicaID) string {
+	names := make([]string, len(rs))
+	for i, r := range rs {
+		names[i] = fmt.Sprintf("%s/%d", w.name(r.Node()), r.Attempt())
+	}
+	return strings.Join(names, " ")
+}
+
 // start boots the machine. What New returns as an error is returned.
 func (m *machine) start() error {
 	w := m.w
 	m.boots++
 	m.disk = newDisk(m.mem, w.seed<<8|uint64(m.boots))
+	m.disk.setSlow(w.diskPace)
 	g, err := gossipOn(m.host)
 	if err != nil {
 		return err
@@ -167,7 +225,7 @@ func (m *machine) start() error {
 		},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return host.Dial(ctx, addr) },
 		Rand: rand.New(rand.NewPCG(w.seed, uint64(m.index)<<32|uint64(m.boots))),
-		Wall: w.clock.now, MemTable: memTable,
+		Wall: w.clock.now, MemTable: memTable, Limits: w.limits(),
 	})
 	if err != nil {
 		_ = g.Shutdown()
@@ -185,6 +243,15 @@ func (m *machine) start() error {
 		close(l.ended)
 	})
 	return nil
+}
+
+// limits of the partitions' queues and caches: the usual ones, or small ones, so that all of them turn over.
+func (w *world) limits() partition.Limits {
+	l := partition.DefaultLimits()
+	if w.small {
+		l.CheckpointEntries, l.EntryCache, l.MachineLog, l.Message, l.Inflight = 20, 8<<10, 8, 4<<10, 32<<10
+	}
+	return l
 }
 
 // answer runs f unless the process is dead: a dead one answers nobody.

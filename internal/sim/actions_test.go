@@ -1,0 +1,441 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"edged/internal/memnet"
+	"edged/record"
+	"edged/transport/wire"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// anyMachine gives a machine of those that ok takes, nil if there is none.
+func (w *world) anyMachine(ok func(m *machine) bool) *machine {
+	var ms []*machine
+	for _, m := range w.machines {
+		if !m.clone && ok(m) {
+			ms = append(ms, m)
+		}
+	}
+	if len(ms) == 0 {
+		return nil
+	}
+	return ms[w.rng.IntN(len(ms))]
+}
+
+func running(m *machine) bool { return m.life != nil }
+func off(m *machine) bool     { return m.life == nil }
+
+// boot starts a machine that is off.
+func (w *world) boot(m *machine) {
+	m.powerOn()
+	if err := m.start(); err != nil {
+		w.fail(lawRuns, "%s does not start: %v", m.name, err)
+	}
+}
+
+func nothing(*world) {}
+
+func bootOne(w *world) {
+	if m := w.anyMachine(off); m != nil {
+		w.boot(m)
+	}
+}
+
+func bootAll(w *world) {
+	for _, m := range w.machines {
+		if m.life == nil && !m.clone && !w.over() {
+			w.boot(m)
+		}
+	}
+}
+
+// kept is a share of unsynced bytes: none, all, or anything between.
+func (w *world) kept() int { return []int{0, 0, 100, w.rng.IntN(101)}[w.rng.IntN(4)] }
+
+func cutPower(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		m.powerCut(w.kept())
+	}
+}
+
+func killOne(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		m.kill()
+	}
+}
+
+func cutPowerOfAll(w *world) {
+	kept := w.kept()
+	for _, m := range w.machines {
+		if m.life != nil {
+			m.powerCut(kept)
+		}
+	}
+	time.Sleep(time.Duration(w.rng.IntN(1000)) * time.Millisecond)
+	bootAll(w)
+}
+
+func stopOne(w *world) {
+	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.n.Failure() == nil })
+	if m == nil {
+		return
+	}
+	if err := m.shutDown(); err != nil && !w.over() {
+		w.fail(lawRuns, "%s stopped with: %v", m.name, err)
+	}
+}
+
+func transfer(w *world) {
+	ps := w.hist.parts()
+	m := w.anyMachine(running)
+	if m == nil || len(ps) == 0 {
+		return
+	}
+	p, l := ps[w.rng.IntN(len(ps))], m.life
+	w.wg.Go(func() {
+		type answer struct {
+			r   wire.TransferLeaderResponse
+			err error
+		}
+		a, ok := ask(l, 5*time.Second, func(ctx context.Context, b wire.Broker) answer {
+			r, err := b.TransferLeader(ctx, wire.TransferLeaderRequest{Topic: p.topic.name, Partition: p.number, To: record.NoNode})
+			return answer{r, err}
+		})
+		w.story.tell("script", "transfer of %s: now %s epoch %d, %v, answered %v", p, w.name(a.r.Leader), a.r.Epoch, a.err, ok)
+	})
+}
+
+func createTopic(w *world) {
+	if w.made >= 3 {
+		return
+	}
+	w.made++
+	t, n := &topic{name: fmt.Sprintf("made%d", w.made), transient: true}, w.made
+	w.wg.Go(func() {
+		if w.tryCreate(t, 1+n%2, 8000+n, 10*time.Second) {
+			for i, p := range t.partitions {
+				pr := &producer{router: newRouter(w, 500+10*n+i), name: t.name, part: p, acks: wire.AcksAll, pid: -1, inFlight: 3, pace: 30 * time.Millisecond, pad: 50}
+				w.wg.Go(pr.runIdempotent)
+			}
+		}
+	})
+}
+
+func deleteTopic(w *world) {
+	m := w.anyMachine(running)
+	if m == nil {
+		return
+	}
+	for _, p := range w.hist.parts() {
+		t := p.topic
+		if !t.transient || t.deleted.Load() {
+			continue
+		}
+		t.deleted.Store(true)
+		l := m.life
+		w.wg.Go(func() {
+			err, ok := ask(l, 5*time.Second, func(ctx context.Context, b wire.Broker) error {
+				return b.DeleteTopic(ctx, wire.DeleteTopicRequest{Name: t.name})
+			})
+			w.story.tell("script", "delete of %s: %v, answered %v", t.name, err, ok)
+		})
+		return
+	}
+}
+
+// Network.
+
+func splitInTwo(w *world) {
+	side := map[*machine]bool{}
+	for _, m := range w.machines {
+		side[m] = w.chance(2)
+	}
+	w.story.tell("script", "SPLIT")
+	for _, a := range w.machines {
+		for _, b := range w.machines {
+			if side[a] && !side[b] {
+				w.story.tell("script", "  %s | %s", a.name, b.name)
+				w.net.Cut(a.addr(), b.addr())
+			}
+		}
+	}
+}
+
+func isolateOne(w *world) {
+	m := w.anyMachine(running)
+	if m == nil {
+		return
+	}
+	w.story.tell("script", "ISOLATED: %s", m.name)
+	for _, o := range w.machines {
+		if o != m {
+			w.net.Cut(m.addr(), o.addr())
+		}
+	}
+}
+
+func cutOneWay(w *world) {
+	a, b := w.machines[w.rng.IntN(len(w.machines))], w.machines[w.rng.IntN(len(w.machines))]
+	if a != b {
+		w.story.tell("script", "ONE WAY CUT: %s -> %s", a.name, b.name)
+		w.net.CutOneWay(a.addr(), b.addr())
+	}
+}
+
+func healNetwork(w *world) {
+	w.story.tell("script", "network healed")
+	w.net.HealAll()
+	w.net.SetLinks(w.link)
+}
+
+func resetLinks(w *world) {
+	a, b := w.machines[w.rng.IntN(len(w.machines))], w.machines[w.rng.IntN(len(w.machines))]
+	if a != b {
+		w.story.tell("script", "connections of %s and %s reset", a.name, b.name)
+		w.net.Reset(a.addr(), b.addr())
+	}
+}
+
+func slowLinks(w *world) {
+	a, b := w.machines[w.rng.IntN(len(w.machines))], w.machines[w.rng.IntN(len(w.machines))]
+	if a == b {
+		return
+	}
+	l := memnet.Link{Delay: time.Duration(w.rng.IntN(200)) * time.Millisecond, Jitter: 50 * time.Millisecond, Loss: 0.2}
+	if w.chance(2) {
+		l.Rate = 20 << 10
+	}
+	w.story.tell("script", "slow link: %s -> %s: %+v", a.name, b.name, l)
+	w.net.SetLink(a.addr(), b.addr(), l)
+}
+
+// Disks.
+
+func slowDisk(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		d := []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second}[w.rng.IntN(3)]
+		w.story.tell(m.name, "SLOW DISK: up to %v", d)
+		m.disk.setSlow(d)
+	}
+}
+
+func stickDisk(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		w.story.tell(m.name, "DISK STUCK")
+		m.disk.stick()
+	}
+}
+
+func failDisk(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		w.story.tell(m.name, "DISK FAILS ONCE")
+		m.disk.fail(1)
+	}
+}
+
+func fillDisk(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		w.story.tell(m.name, "DISK FULL")
+		m.disk.setFull(true)
+	}
+}
+
+func healDisks(w *world) {
+	w.story.tell("script", "disks healed")
+	for _, m := range w.machines {
+		if m.life != nil {
+			m.disk.heal()
+			m.disk.setSlow(w.diskPace)
+		}
+	}
+}
+
+// restartFailed does what a supervisor does when a node's health is red. What was not synced when
+// the disk failed may be gone.
+func restartFailed(w *world) {
+	for _, m := range w.machines {
+		if m.life != nil && m.life.n.Failure() != nil && !m.clone {
+			w.story.tell(m.name, "its storage failed: %v", m.life.n.Failure())
+			m.powerCut(w.kept())
+			w.boot(m)
+		}
+	}
+}
+
+// Machines.
+
+func grow(w *world) {
+	if len(w.machines) >= grownTo {
+		return
+	}
+	m := w.addMachine(0, w.addresses())
+	w.story.tell("script", "GROWS by %s", m.name)
+	w.boot(m)
+}
+
+// addresses are the gossip addresses that all machines have now.
+func (w *world) addresses() []string {
+	var as []string
+	for _, m := range w.machines {
+		if !m.clone {
+			as = append(as, fmt.Sprintf("%s:%d", m.addr(), gossipPort))
+		}
+	}
+	return as
+}
+
+// moveOne gives a machine another address, while all others keep theirs and are there: who knows nobody's
+// address cannot be found again.
+func moveOne(w *world) {
+	if w.anyMachine(off) != nil || len(w.machines) < 3 {
+		return
+	}
+	m := w.anyMachine(running)
+	m.powerCut(w.kept())
+	m.move()
+	w.boot(m)
+}
+
+// wipeOne takes a machine's disk away, once in a run, and only where the others hold everything.
+func wipeOne(w *world) {
+	if w.wiped || !w.redundant() {
+		return
+	}
+	m := w.anyMachine(running)
+	if m == nil {
+		return
+	}
+	w.wiped = true
+	m.powerCut(0)
+	m.mem = vfs.NewCrashableMem()
+	m.join = w.addresses()
+	w.story.tell(m.name, "DISK WIPED")
+	w.boot(m)
+}
+
+// redundant tells whether all machines run and each partition and the metadata have three voters,
+// which all hold what is committed.
+func (w *world) redundant() bool {
+	if w.anyMachine(off) != nil {
+		return false
+	}
+	for _, l := range w.lives() {
+		h := l.n.Host()
+		if h == nil || len(h.Partition(record.MetadataGroup).View().Voters) < 3 {
+			return false
+		}
+	}
+	for _, p := range w.hist.parts() {
+		_, rs := w.replicas(p)
+		if len(rs) < 3 {
+			return false
+		}
+		for _, r := range rs {
+			if len(r.v.Voters) < 3 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// cloneOne copies a running node's disk to another machine and starts both. One of them has to end.
+func cloneOne(w *world) {
+	m := w.anyMachine(running)
+	if m == nil || w.anyMachine(off) != nil || w.clones > 0 {
+		return
+	}
+	w.clones++
+	c := w.addMachine(m.expect, w.addresses())
+	c.clone, c.of = true, m
+	c.mem = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 5))})
+	w.story.tell(c.name, "CLONE of %s", m.name)
+	w.boot(c)
+}
+
+// restoreOne starts a machine with the disk it had some time ago, which has to be refused, and then
+// with its own again.
+func restoreOne(w *world) {
+	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.boots > 1 && m.backup != nil })
+	if m == nil || w.anyMachine(off) != nil {
+		for _, m := range w.machines {
+			if m.life != nil && !m.clone && m.backup == nil {
+				m.backup = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 6))})
+			}
+		}
+		return
+	}
+	m.powerCut(100)
+	own := m.mem
+	m.mem, m.backup = m.backup, nil
+	w.story.tell(m.name, "BACKUP RESTORED")
+	w.boot(m)
+	l := m.life
+	select {
+	case <-l.ended:
+		w.story.tell(m.name, "ended: %v", l.err)
+	case <-time.After(endsWithin):
+		w.fail(lawClone, "%s runs on with a restored backup", m.name)
+		return
+	}
+	m.powerCut(100)
+	m.mem = own
+	w.boot(m)
+}
+
+// endsWithin is how long a node may go on under an identity that another one has.
+const endsWithin = 30 * time.Second
+
+// endClones sees to it that no two nodes with one identity are left.
+func (w *world) endClones() {
+	for _, c := range w.machines {
+		if !c.clone || c.life == nil {
+			continue
+		}
+		w.await(endsWithin, func() bool { return ended(c.life) || c.of.life == nil || ended(c.of.life) })
+		if !ended(c.life) && c.of.life != nil && !ended(c.of.life) {
+			w.fail(lawClone, "%s and its clone %s both run on", c.of.name, c.name)
+			return
+		}
+		c.powerCut(0)
+	}
+	for _, m := range w.machines {
+		if m.life != nil && ended(m.life) {
+			m.powerCut(100)
+		}
+	}
+}
+
+func ended(l *life) bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Clocks.
+
+// wrongClock begins a run with a clock that was never set, or was.
+func wrongClock(w *world) {
+	now := time.Now()
+	day := []time.Time{time.Unix(0, 0), now, time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 5, 15, 0, 0, 0, 0, time.UTC)}[w.rng.IntN(4)]
+	w.clock.ahead.Store(int64(day.Sub(now)))
+	w.story.tell("script", "the clock shows %v", w.clock.now())
+}
+
+// setClock lets people, or the network, set the clock.
+func setClock(w *world) {
+	d := []time.Duration{time.Hour, -time.Hour, 14 * 24 * time.Hour, -10 * time.Minute, 0}[w.rng.IntN(5)]
+	if d == 0 {
+		d = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC).Sub(w.clock.now())
+	}
+	w.clock.ahead.Add(int64(d))
+	w.story.tell("script", "THE CLOCK is set by %v and shows %v", d, w.clock.now())
+}
