@@ -74,7 +74,10 @@ func (s *Store) writable() error {
 	case s.w.failed != nil:
 		return s.w.failed
 	}
-	return s.disk.frozenErr()
+	if err := s.disk.frozenErr(); err != nil {
+		return s.fail(err)
+	}
+	return nil
 }
 
 // fail makes an error of the disk final.
@@ -378,6 +381,8 @@ func (w *writer) rotate() error {
 	if w.flushed != nil {
 		select {
 		case <-w.flushed:
+		case <-s.disk.froze: // it will never be flushed
+			return s.disk.frozenErr()
 		case <-s.closing:
 			return ErrClosed
 		}

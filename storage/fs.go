@@ -28,6 +28,7 @@ type disk struct {
 	vfs.FS
 	event  func(Event)
 	frozen atomic.Pointer[error]
+	froze  chan struct{} // closed when frozen is set
 	// opening is true until Open has the engine: then any failed write freezes, tables too, and
 	// a frozen disk pretends in everything. The engine would else try for ever inside its Open.
 	opening atomic.Bool
@@ -48,7 +49,7 @@ const (
 )
 
 func newDisk(inner vfs.FS, event func(Event)) *disk {
-	d := &disk{FS: inner, event: event, stop: make(chan struct{})}
+	d := &disk{FS: inner, event: event, froze: make(chan struct{}), stop: make(chan struct{})}
 	d.opening.Store(true)
 	return d
 }
@@ -62,6 +63,7 @@ func (d *disk) release() { d.stopOnce.Do(func() { close(d.stop) }) }
 // freeze stops all writing, once.
 func (d *disk) freeze(err error) {
 	if d.frozen.CompareAndSwap(nil, &err) {
+		close(d.froze)
 		d.event(Event{Kind: EventFatal, Text: "storage has stopped writing; restart the node after the disk was looked at", Err: err})
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
 	"edged/record"
 )
@@ -203,12 +205,16 @@ func syncDir(fs vfs.FS, dir string) error {
 
 // checkEngineFiles looks at the directory before the engine may change it.
 func checkEngineFiles(fs vfs.FS, dir string) error {
-	desc, err := pebble.Peek(dir, fs)
+	format, err := atomicfs.ReadMarker(fs, dir, "format-version") // Peek gives no error to tell by
 	if err != nil {
 		return openError(dir, err)
 	}
-	if desc.FormatMajorVersion > engineFormat {
-		return fmt.Errorf("%w: %s has engine format %d, this version reads up to %d; install the newer version again", ErrNewerFormat, dir, desc.FormatMajorVersion, engineFormat)
+	if n, err := strconv.ParseUint(format, 10, 64); err == nil && n > uint64(engineFormat) {
+		return fmt.Errorf("%w: %s has engine format %d, this version reads up to %d; install the newer version again", ErrNewerFormat, dir, n, engineFormat)
+	}
+	desc, err := pebble.Peek(dir, fs)
+	if err != nil {
+		return openError(dir, err)
 	}
 	if desc.Exists {
 		return nil
