@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"edged/client"
 	"edged/transport/wire"
@@ -39,7 +38,7 @@ func leaderHistory(c *cli.Context) error {
 		}
 		t := newTable("AT", "TOPIC", "PARTITION", "EPOCH", "LEADER", "REASON")
 		for _, h := range changes {
-			t.row(h.At.Local().Format(time.RFC3339), h.Topic, h.Partition, h.Epoch, nodeText(h.Leader), h.Reason)
+			t.row(h.At.Local().Format("2006-01-02T15:04:05.000Z07:00"), h.Topic, h.Partition, h.Epoch, nodeText(h.Leader), h.Reason)
 		}
 		return t.print(c.App.Writer)
 	})
