@@ -96,6 +96,8 @@ func toRaft(s *storage.Entry) *pb.Entry {
 	return e
 }
 
+func isConf(k storage.Kind) bool { return k == storage.KindConfChange || k == storage.KindConfChangeV2 }
+
 // confChange reads a configuration change entry.
 func confChange(e *pb.Entry) (*pb.ConfChangeV2, error) {
 	if e.GetType() == pb.EntryConfChange {

@@ -315,15 +315,27 @@ func decodeBaseRecord(b []byte) (baseRecord, error) {
 	return r, nil
 }
 
-// checkpointState is the state that a checkpoint keeps: flags u8 (bit 0: relaxed; from bit 1 the
-// kind of machine), the index that the state is of u64, then the state.
-func checkpointState(kind MachineKind, relaxed bool, index uint64, state []byte) []byte {
-	b := make([]byte, 1, 9+len(state))
-	b[0] = byte(kind) << 1
-	if relaxed {
+// What a checkpoint keeps of a group beside its state: flags u8 (bit 0: relaxed; from bit 1 the kind
+// of machine), the index that the state is of u64, the commit index that was known u64, then the
+// state.
+const checkpointHead = 1 + 8 + 8
+
+type checkpointState struct {
+	kind          MachineKind
+	relaxed       bool
+	index, commit uint64
+	state         []byte
+}
+
+func (s checkpointState) encode() []byte {
+	b := make([]byte, 1, checkpointHead+len(s.state))
+	b[0] = byte(s.kind) << 1
+	if s.relaxed {
 		b[0] |= 1
 	}
-	return append(binary.BigEndian.AppendUint64(b, index), state...)
+	b = binary.BigEndian.AppendUint64(b, s.index)
+	b = binary.BigEndian.AppendUint64(b, s.commit)
+	return append(b, s.state...)
 }
 
 // kindOfCheckpoint reads the kind alone: the machine has to be there before its state is read.
@@ -334,11 +346,14 @@ func kindOfCheckpoint(b []byte) MachineKind {
 	return MachineKind(b[0] >> 1)
 }
 
-func splitCheckpointState(b []byte) (relaxed bool, index uint64, state []byte, err error) {
-	if len(b) < 9 || MachineKind(b[0]>>1) > GroupsLog {
-		return false, 0, nil, errors.New("damaged checkpoint")
+func decodeCheckpointState(b []byte) (checkpointState, error) {
+	if len(b) < checkpointHead || MachineKind(b[0]>>1) > GroupsLog {
+		return checkpointState{}, errors.New("damaged checkpoint")
 	}
-	return b[0]&1 == 1, binary.BigEndian.Uint64(b[1:]), b[9:], nil
+	return checkpointState{
+		kind: MachineKind(b[0] >> 1), relaxed: b[0]&1 == 1,
+		index: binary.BigEndian.Uint64(b[1:]), commit: binary.BigEndian.Uint64(b[9:]), state: b[checkpointHead:],
+	}, nil
 }
 
 // newBase makes the beginning that all initial replicas of a group share. It is not 0 so that a

@@ -6,7 +6,7 @@ import "fmt"
 
 var (
 	faultNoBootID, faultIgnoreClaims, faultEarlyAnswer, faultEarlyVote, faultKeepNextOffset,
-	faultLoseProducers, faultStaleReads, faultOffsetAtApply, faultCommitByOldTerm bool
+	faultLoseProducers, faultStaleReads, faultOffsetAtApply, faultForgetConf bool
 )
 
 // PlantFault switches one fault on or off. It exists only under the build tag edged_faults.
@@ -14,7 +14,7 @@ func PlantFault(name string, on bool) error {
 	f := map[string]*bool{
 		"no-boot-id": &faultNoBootID, "ignore-claims": &faultIgnoreClaims, "early-answer": &faultEarlyAnswer,
 		"early-vote": &faultEarlyVote, "keep-next-offset": &faultKeepNextOffset, "lose-producers": &faultLoseProducers,
-		"stale-reads": &faultStaleReads, "offset-at-apply": &faultOffsetAtApply, "commit-by-old-term": &faultCommitByOldTerm,
+		"stale-reads": &faultStaleReads, "offset-at-apply": &faultOffsetAtApply, "forget-conf": &faultForgetConf,
 	}[name]
 	if f == nil {
 		return fmt.Errorf("no fault named %q", name)

@@ -35,6 +35,7 @@ type group struct {
 	leadSince Time // when lead was last set
 	term      uint64
 	ledTerm   uint64 // the term in which this replica last became leader
+	heard     uint64 // the commit index that Raft knows; committed follows within the turn
 	committed uint64
 	applied   uint64
 	conf      storage.ConfState
@@ -52,6 +53,7 @@ type group struct {
 	high, logStart   record.Offset
 	appliedNext      record.Offset // the offset after the last applied entry
 	tail             []tailEntry   // entries after applied, oldest first
+	tailConfs        int           // how many of them change the configuration
 	uncommittedBytes int64
 
 	// table is the producer table as of applied, overlay what the tail adds to it: the leader
@@ -72,6 +74,7 @@ type group struct {
 	savesInFlight  int
 	cuts           uint64 // truncations of the log: a save from before one says nothing about what came after
 	checkpointed   uint64 // applied index of the last checkpoint
+	commitSaved    uint64 // commit index that the last checkpoint names
 	sinceBytes     int64  // log bytes since then
 	baseUnsaved    bool   // base moved since the last save
 	dirty, stepped bool
@@ -100,6 +103,7 @@ type tailEntry struct {
 	stamp       stamp         // id < 0 without a producer
 	bytes       int64
 	foreseen    bool // the overlay has it since it was proposed
+	conf        bool // it changes the configuration
 }
 
 // snapshotWait is a base record on its way to a follower.
@@ -157,6 +161,7 @@ func (c *Core) open(s storage.GroupState, unclean bool) *group {
 	c.guard(g, func() { c.startRaft(g) })
 	c.setLeaderless(g, g.damaged == nil && g.isVoter(g.replica))
 	c.publish(g)
+	c.touch(g, true)
 	return g
 }
 
@@ -165,23 +170,21 @@ func (c *Core) open(s storage.GroupState, unclean bool) *group {
 func (c *Core) load(g *group, s storage.GroupState) error {
 	cp := s.Checkpoint
 	g.term, g.applied, g.committed = s.HardState.Term, cp.Applied, cp.Applied
-	g.checkpointed = cp.Applied
+	g.checkpointed, g.commitSaved, g.heard = cp.Applied, cp.Applied, cp.Applied
 	g.next, g.appliedNext, g.high, g.logStart = cp.NextOffset, cp.NextOffset, cp.NextOffset, s.Base.LogStart
 	c.setConf(g, g.log.confAt(cp.Applied))
 	g.table = newProducers(c.cfg.Limits.Producers)
-	if len(cp.State) > 0 {
-		relaxed, index, state, err := splitCheckpointState(cp.State)
-		if err != nil {
-			return err
-		}
-		g.stateIndex, g.wasRelaxed = index, relaxed
-		if err := g.restoreState(state); err != nil {
-			return fmt.Errorf("state as of entry %d: %w", index, err)
-		}
+	kept, err := decodeCheckpointState(cp.State)
+	if err != nil {
+		return err
+	}
+	g.stateIndex, g.wasRelaxed = kept.index, kept.relaxed
+	if err := g.restoreState(kept.state); err != nil {
+		return fmt.Errorf("state as of entry %d: %w", kept.index, err)
 	}
 	if s.LastIndex > cp.Applied {
 		err := c.cfg.Store.Headers(g.id, cp.Applied+1, s.LastIndex+1, func(e storage.Entry, size int64) error {
-			t := tailEntry{index: e.Index, term: e.Term, end: g.next, stamp: stamp{id: -1}, bytes: size}
+			t := tailEntry{index: e.Index, term: e.Term, end: g.next, stamp: stamp{id: -1}, bytes: size, conf: isConf(e.Kind)}
 			if e.Kind == storage.KindBatch {
 				if e.BaseOffset != g.next {
 					return fmt.Errorf("entry %d has base offset %d where %d should follow", e.Index, e.BaseOffset, g.next)
@@ -196,7 +199,13 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 			return err
 		}
 	}
+	if kept.commit > s.LastIndex {
+		return fmt.Errorf("the checkpoint knows of entry %d, the log ends at %d", kept.commit, s.LastIndex)
+	}
 	g.proposed = g.next
+	g.commitSaved, g.heard = max(kept.commit, cp.Applied), max(kept.commit, cp.Applied)
+	g.log.commit = g.heard
+	g.commitTail(g.heard)
 	g.log.snap = func() *pb.Snapshot { return g.baseSnapshot() }
 	return nil
 }
@@ -263,6 +272,9 @@ func (g *group) baseSnapshot() *pb.Snapshot {
 func (g *group) pushTail(t tailEntry) {
 	g.tail = append(g.tail, t)
 	g.next = t.end
+	if t.conf {
+		g.tailConfs++
+	}
 	g.uncommittedBytes += t.bytes
 	if t.stamp.id < 0 || t.index <= g.stateIndex || t.foreseen {
 		return
@@ -287,6 +299,9 @@ func (g *group) pushTail(t tailEntry) {
 func (g *group) popTail() {
 	t := g.tail[0]
 	g.tail = g.tail[1:]
+	if t.conf {
+		g.tailConfs--
+	}
 	if t.stamp.id < 0 || t.index <= g.stateIndex {
 		return
 	}
@@ -315,7 +330,7 @@ func (g *group) truncateTail(index uint64) {
 
 // rebuildTail derives anew what hangs on the tail.
 func (g *group) rebuildTail(tail []tailEntry) {
-	g.tail, g.overlay, g.next, g.uncommittedBytes = nil, nil, g.appliedNext, 0
+	g.tail, g.tailConfs, g.overlay, g.next, g.uncommittedBytes = nil, 0, nil, g.appliedNext, 0
 	for _, t := range tail {
 		t.foreseen = false
 		g.pushTail(t)
@@ -324,6 +339,36 @@ func (g *group) rebuildTail(tail []tailEntry) {
 		}
 	}
 	g.proposed = g.next
+}
+
+// commitTail moves the commit index and the high watermark over the tail.
+func (g *group) commitTail(commit uint64) {
+	if commit <= g.committed {
+		return
+	}
+	if len(g.tail) > 0 {
+		first := g.tail[0].index
+		for i := max(g.committed+1, first); i <= commit && i-first < uint64(len(g.tail)); i++ {
+			g.uncommittedBytes -= g.tail[i-first].bytes
+		}
+	}
+	g.committed = commit
+	g.high = max(g.high, g.endAt(commit))
+}
+
+// confHeard is the last configuration change that is known to be committed and not applied, 0 if
+// there is none.
+func (g *group) confHeard() uint64 {
+	if g.tailConfs == 0 {
+		return 0
+	}
+	last := uint64(0)
+	for _, t := range g.tail {
+		if t.conf && t.index <= g.heard {
+			last = t.index
+		}
+	}
+	return last
 }
 
 // producer is what the log, up to its last entry, knows of a producer id; nil if nothing.

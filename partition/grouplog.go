@@ -36,6 +36,7 @@ type groupLog struct {
 	runs    []storage.TermRun // which term holds from which index on; oldest first
 	confs   []storage.ConfAt  // configurations since base; the first holds at base
 	applied uint64            // for InitialState: what the checkpoint had applied
+	commit  uint64            // for InitialState: what was known to be committed
 	cache   []*pb.Entry       // the newest entries, up to last
 	bytes   int64             // size of the cache
 	snap    func() *pb.Snapshot
@@ -52,7 +53,7 @@ func newGroupLog(s storage.GroupState, machine bool, store Reader) *groupLog {
 }
 
 func (l *groupLog) InitialState() (*pb.HardState, *pb.ConfState, error) {
-	hs := &pb.HardState{Term: new(l.hs.Term), Vote: new(uint64(l.hs.Vote)), Commit: new(l.applied)}
+	hs := &pb.HardState{Term: new(l.hs.Term), Vote: new(uint64(l.hs.Vote)), Commit: new(l.commit)}
 	return hs, confToRaft(l.confAt(l.applied)), nil
 }
 

@@ -75,10 +75,10 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 		s.HardState.Term = s.Base.Term
 		s.Checkpoint = storage.Checkpoint{
 			Applied: s.Base.Index, Confs: []storage.ConfAt{{Index: s.Base.Index, Conf: storage.ConfState{Voters: slices.Clone(a.Initial)}}},
-			State: checkpointState(a.Machine, a.Relaxed, s.Base.Index, a.InitialState),
+			State: checkpointState{kind: a.Machine, relaxed: a.Relaxed, index: s.Base.Index, commit: s.Base.Index, state: a.InitialState}.encode(),
 		}
 	} else {
-		s.Checkpoint = storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState(a.Machine, a.Relaxed, 0, nil)}
+		s.Checkpoint = storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState{kind: a.Machine, relaxed: a.Relaxed}.encode()}
 	}
 	s.LastIndex, s.NextOffset = s.Base.Index, s.Base.NextOffset
 	g := c.open(s, false)

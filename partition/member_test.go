@@ -62,15 +62,7 @@ func TestMember_growthSurvivesCrashesAtAnyStep(t *testing.T) {
 		write := s.writing(1, 100)
 		for round := range 3 {
 			nodes := [][]int{{0, 1, 2}, {1, 2, 3}, {0, 3, 1}}[round]
-			voters := s.replicas(1, nodes...)
-			for i, v := range voters { // a replica that comes back is another one
-				if round > 0 && !slices.Contains(s.assigned[0].Voters, v) {
-					voters[i] = record.MakeReplicaID(v.Node(), uint32(100+round))
-				}
-			}
-			if round == 2 { // what is to be replaced goes first
-				s.retireOld(1, voters)
-			}
+			voters := s.nextVoters(1, uint32(100+round), nodes...)
 			s.reassign(1, voters...)
 			reached := s.has(1, voters...)
 			for n := 0; n < 60 && !reached(); n++ {
@@ -98,6 +90,21 @@ func TestMember_growthSurvivesCrashesAtAnyStep(t *testing.T) {
 		}
 		s.finish([]record.GroupID{1})
 	})
+}
+
+// nextVoters names the replicas that a group is to have on these nodes: the one that is there, or
+// one of another attempt, because no replica comes back.
+func (s *sim) nextVoters(g record.GroupID, attempt uint32, nodes ...int) []record.ReplicaID {
+	var out []record.ReplicaID
+	now := s.assigned[slices.IndexFunc(s.assigned, func(a *Assignment) bool { return a.Group == g })].Voters
+	for _, i := range nodes {
+		r := record.MakeReplicaID(s.nodes[i].id, attempt)
+		if at := slices.IndexFunc(now, func(r record.ReplicaID) bool { return r.Node() == s.nodes[i].id }); at >= 0 {
+			r = now[at]
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // retireOld removes the replicas of a group that are in no configuration any more and not among keep.

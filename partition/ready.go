@@ -34,16 +34,15 @@ func (c *Core) ready(g *group) {
 		if rd.SoftState != nil {
 			g.state, g.lead, g.leadSince = rd.SoftState.RaftState, record.ReplicaID(rd.SoftState.Lead), c.now
 		}
-		commit := g.committed
 		if rd.HardState != nil {
-			g.term, commit = rd.GetTerm(), rd.GetCommit()
+			g.term, g.heard = rd.GetTerm(), rd.GetCommit()
 		}
-		c.carryOut(g, rd, commit)
+		c.carryOut(g, rd)
 		if g.damaged != nil {
 			return
 		}
 		// Who was still leader when its entry was committed hears of it, then the role changes.
-		c.commitTo(g, commit)
+		c.commitTo(g, g.heard)
 		c.settleRole(g)
 	}
 	g.dirty, g.stepped = queued, false
@@ -55,7 +54,7 @@ func (c *Core) ready(g *group) {
 // carryOut does what one Ready asks for. Raft does not wait for a candidate's own save before it
 // asks for votes; we do: a request that outlives the log it speaks for can elect a leader
 // that has lost acknowledged entries.
-func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
+func (c *Core) carryOut(g *group, rd raft.Ready) {
 	var votes []*pb.Message
 	saved := false
 	for _, m := range rd.Messages {
@@ -64,7 +63,7 @@ func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
 			c.save(g, m, votes)
 			saved, votes = true, nil
 		case m.GetTo() == raft.LocalApplyThread:
-			c.commitTo(g, commit) // what is applied is committed first
+			c.commitTo(g, g.heard) // what is applied is committed first
 			c.apply(g, m.GetEntries())
 			for _, r := range m.GetResponses() {
 				c.step(g, r)
@@ -90,7 +89,9 @@ func (c *Core) carryOut(g *group, rd raft.Ready, commit uint64) {
 	}
 }
 
-// save hands to the log writer what Raft wants on disk. The commit index alone is not worth a write.
+// save hands to the log writer what Raft wants on disk. The commit index alone is not worth a
+// write, but for a configuration change: a replica that confirms entries after it while it would
+// come back in the configuration before it could be part of two majorities that do not meet.
 func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 	s := Save{Update: c.update(g), responses: append(votes, m.GetResponses()...)}
 	u := &s.Update
@@ -113,6 +114,10 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		}
 		write = true
 		s.Sync = s.Sync || !g.relaxed()
+	}
+	if k := g.confHeard(); k > g.commitSaved && !faultForgetConf {
+		u.Checkpoint = g.makeCheckpoint()
+		write, s.Sync = true, true
 	}
 	if faultEarlyAnswer {
 		c.release(g, s.responses)
@@ -159,11 +164,9 @@ func (c *Core) attachBase(g *group, u *storage.Update) {
 
 func (g *group) makeCheckpoint() *storage.Checkpoint {
 	state := g.stateBytes()
-	g.checkpointed, g.sinceBytes, g.stateSize = g.applied, 0, int64(len(state))
-	return &storage.Checkpoint{
-		Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs),
-		State: checkpointState(g.kind, g.relaxed(), max(g.applied, g.stateIndex), state),
-	}
+	kept := checkpointState{kind: g.kind, relaxed: g.relaxed(), index: max(g.applied, g.stateIndex), commit: g.heard, state: state}
+	g.checkpointed, g.commitSaved, g.sinceBytes, g.stateSize = g.applied, g.heard, 0, int64(len(state))
+	return &storage.Checkpoint{Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs), State: kept.encode()}
 }
 
 // checkpointPart bounds what checkpoints add to the log: they are written after so many times
@@ -233,7 +236,7 @@ func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
 		if err != nil {
 			return err
 		}
-		t := tailEntry{index: se.Index, term: se.Term, end: g.next, stamp: stamp{id: -1}, bytes: int64(entrySize(e))}
+		t := tailEntry{index: se.Index, term: se.Term, end: g.next, stamp: stamp{id: -1}, bytes: int64(entrySize(e)), conf: isConf(se.Kind)}
 		if se.Kind == storage.KindBatch {
 			if se.BaseOffset != g.next {
 				return fmt.Errorf("entry %d of term %d has base offset %d where %d should follow", se.Index, se.Term, se.BaseOffset, g.next)
@@ -246,7 +249,7 @@ func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
 		if own {
 			c.landed(g, se.Index, se.Term)
 		}
-		if g.confPending == confProposed && se.Kind != storage.KindBatch && se.Kind != storage.KindControl && se.Kind != storage.KindCommand {
+		if g.confPending == confProposed && (t.conf || se.Kind == storage.KindEmpty) {
 			g.confPending = se.Index // the change, or the empty entry that Raft put in its place
 		}
 		s.Update.Entries[i] = se
@@ -277,11 +280,11 @@ func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
 	g.log.reset(b, g.conf)
 	c.countCache(g)
 	g.cuts++
-	g.tail, g.overlay, g.uncommittedBytes, g.baseUnsaved = nil, nil, 0, false
+	g.tail, g.tailConfs, g.overlay, g.uncommittedBytes, g.baseUnsaved = nil, 0, nil, 0, false
 	g.stateIndex = r.stateIndex
 	g.next, g.proposed, g.appliedNext = r.next, r.next, r.next
 	g.high, g.logStart = max(g.high, r.next), r.logStart
-	g.committed, g.applied = max(g.committed, b.Index), b.Index
+	g.heard, g.committed, g.applied = max(g.heard, b.Index), b.Index, b.Index
 	u.Reset, u.Checkpoint = &b, g.makeCheckpoint()
 	c.log.Info("installing a base record: this replica was behind the log's beginning", "group", g.id, "entry", b.Index, "offset", r.next)
 	return nil
@@ -343,16 +346,7 @@ func (c *Core) saved(ev *Saved) {
 // commitTo moves the commit index, and with it the high watermark. It is not waited for that
 // this node's own disk has the entries: a majority has (law 1).
 func (c *Core) commitTo(g *group, commit uint64) {
-	if commit > g.committed {
-		if len(g.tail) > 0 {
-			first := g.tail[0].index
-			for i := max(g.committed+1, first); i <= commit && i-first < uint64(len(g.tail)); i++ {
-				g.uncommittedBytes -= g.tail[i-first].bytes
-			}
-		}
-		g.committed = commit
-		g.high = max(g.high, g.endAt(commit))
-	}
+	g.commitTail(commit)
 	if g.role != RoleLeader {
 		return
 	}
@@ -365,6 +359,7 @@ func (c *Core) commitTo(g *group, commit uint64) {
 // apply takes committed entries in order. Entries up to stateIndex were in the state that a base
 // record brought.
 func (c *Core) apply(g *group, ents []*pb.Entry) {
+	conf := false
 	for _, e := range ents {
 		index := e.GetIndex()
 		if index <= g.applied {
@@ -378,6 +373,7 @@ func (c *Core) apply(g *group, ents []*pb.Entry) {
 				c.damage(g, err)
 				return
 			}
+			conf = true
 		case len(e.GetData()) == 0:
 			c.confRefused(g, index)
 		case g.machine != nil:
@@ -404,6 +400,10 @@ func (c *Core) apply(g *group, ents []*pb.Entry) {
 		}
 	}
 	c.trimMachineLog(g)
+	if conf && !faultForgetConf {
+		c.writeCheckpoint(g, true) // see save
+		return
+	}
 	c.checkpoint(g)
 }
 
