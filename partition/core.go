@@ -137,6 +137,8 @@ func (c *Core) Step(now Time, ev Event) {
 		c.removeReplica(ev)
 	case Inspect:
 		ev.Fn(c)
+	case DiskRoom:
+		c.diskRoom(ev.Full)
 	case Resign:
 		c.resign()
 	case CheckpointAll:

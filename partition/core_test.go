@@ -41,3 +41,20 @@ func TestCore_deadLeaderIsReplacedWithinAFewTensOfMilliseconds(t *testing.T) {
 	s.boot(0)
 	s.await("all equal", 5*time.Second, s.settled(groups...))
 }
+
+// New groups are led by the first of their voters, so that leaders are spread as they were placed.
+func TestCore_preferredVoterLeadsANewGroup(t *testing.T) {
+	s := newSim(t, 4, 3)
+	groups := groupIDs(30)
+	for _, g := range groups {
+		first := int(g) % 3
+		rs := s.replicas(g, first, (first+1)%3, (first+2)%3)
+		s.assign(&Assignment{Group: g, Voters: rs, Initial: rs, MaxBatch: 1 << 20})
+	}
+	s.await("all led", 2*time.Second, s.led(groups...))
+	for _, g := range groups {
+		if l := s.leader(g); l != int(g)%3 {
+			t.Errorf("group %d is led by node %d", g, l)
+		}
+	}
+}

@@ -17,6 +17,7 @@ type diskState struct {
 	since     Time // since when nothing was reported though something is pending
 	slow      bool // the pending commit was found slow
 	stalled   bool // and stalled
+	full      bool // nearly: only what makes room is written, and what is small
 }
 
 // handed notes that the log writer has one save more to do.
@@ -48,7 +49,28 @@ func (d *diskState) due(t *Timing) Time {
 	return d.since + t.DiskSlow + time.Millisecond
 }
 
-func (c *Core) diskSlow() bool { return c.disk.slow || c.now < c.disk.slowUntil }
+// diskSlow tells that this node should not be given leadership if another can take it.
+func (c *Core) diskSlow() bool { return c.disk.slow || c.disk.full || c.now < c.disk.slowUntil }
+
+// diskRoom is told again and again while the disk is full: a peer that can take over may come later.
+func (c *Core) diskRoom(full bool) {
+	if full != c.disk.full {
+		c.log.Warn("the disk's room has changed", "full", full)
+	}
+	c.disk.full = full
+	if full && c.failed == nil {
+		c.giveAway("is full")
+	}
+}
+
+// giveAway hands over all that is led here and has somewhere to go, because of the disk.
+func (c *Core) giveAway(why string) {
+	for _, g := range c.order {
+		if g.role == RoleLeader {
+			c.handOver(g, g.byPreference(), fmt.Sprintf("the disk of node %d %s", c.cfg.Node, why))
+		}
+	}
+}
 
 // watchDisk notices a commit that does not come back. A leader needs no disk of its own to commit
 // what the others have on theirs, so a stalled disk would keep its leadership for ever.
@@ -63,9 +85,5 @@ func (c *Core) watchDisk() {
 	}
 	d.stalled = true
 	c.log.Warn("the disk stalled: giving leadership away", "waiting", c.now-d.since)
-	for _, g := range c.order {
-		if g.role == RoleLeader {
-			c.handOver(g, g.byPreference(), fmt.Sprintf("the disk of node %d stalled", c.cfg.Node))
-		}
-	}
+	c.giveAway("stalled")
 }

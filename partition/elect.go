@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"edged/record"
@@ -358,9 +359,8 @@ func (c *Core) campaignDelay(g *group) Time {
 		return 0
 	}
 	rank := 0
-	mine := claimHash(g.id, uint64(c.cfg.Node))
 	for _, v := range g.conf.Voters {
-		if v != g.replica && c.live(v.Node()) && claimHash(g.id, uint64(v.Node())) < mine {
+		if v != g.replica && c.live(v.Node()) && g.standsBefore(v, g.replica) {
 			rank++
 		}
 	}
@@ -373,6 +373,17 @@ func (c *Core) campaignDelay(g *group) Time {
 		delay += Time(rank)*t.CampaignNext - t.CampaignNext/4 + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext/2)))
 	}
 	return delay
+}
+
+// standsBefore is the order in which voters stand. A new group is for the leader that the metadata
+// prefers; what a dead node led is spread over the others.
+func (g *group) standsBefore(a, b record.ReplicaID) bool {
+	if g.term == newBase().Term && g.target != nil {
+		if i, j := slices.Index(g.target.Voters, a), slices.Index(g.target.Voters, b); i >= 0 && j >= 0 {
+			return i < j
+		}
+	}
+	return claimHash(g.id, uint64(a.Node())) < claimHash(g.id, uint64(b.Node()))
 }
 
 // voteWait is how long a candidate gives the voters' disks, which it judges by its own.

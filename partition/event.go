@@ -133,6 +133,10 @@ type RemoveReplica struct {
 // Inspect runs a function on the Core's goroutine.
 type Inspect struct{ Fn func(*Core) }
 
+// DiskRoom tells whether the disk is nearly full. While it is, this node takes no batches, neither
+// from producers nor from leaders elsewhere, and gives its leadership to nodes that have room.
+type DiskRoom struct{ Full bool }
+
 // Resign asks all groups led here to hand over leadership, before a planned stop.
 type Resign struct{}
 
@@ -150,6 +154,7 @@ func (PeerDown) isEvent()         {}
 func (PeerFrame) isEvent()        {}
 func (*RemoveReplica) isEvent()   {}
 func (Inspect) isEvent()          {}
+func (DiskRoom) isEvent()         {}
 func (Resign) isEvent()           {}
 func (CheckpointAll) isEvent()    {}
 

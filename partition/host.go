@@ -37,6 +37,9 @@ type HostConfig struct {
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
 	OnFailed     func(error)
+	// Room, if set, tells whether the disk has room for more. It is asked after each mebibyte that
+	// was written, and by LookForRoom.
+	Room func() bool
 }
 
 // Host runs a Core with a clock and a disk. Its goroutines:
@@ -66,6 +69,7 @@ type Host struct {
 	produceBytes atomic.Int64 // batches posted and not answered
 	turns        atomic.Int64 // of the core, for the watchdog
 	commits      atomic.Int64 // of the log writer
+	full         atomic.Bool  // what Room said last
 	stop, ended  chan struct{}
 	wg           sync.WaitGroup
 }
@@ -236,6 +240,24 @@ func (h *Host) Remove(g record.GroupID, r record.ReplicaID, done func(error)) {
 // Resign hands over all leadership, before a planned stop.
 func (h *Host) Resign() { h.post(Resign{}) }
 
+// roomEvery is how many bytes are written between two looks at the room on the disk.
+const roomEvery = 1 << 20
+
+// LookForRoom asks for room on the disk and tells the Core; call it now and then, because others
+// fill and empty disks too.
+func (h *Host) LookForRoom() {
+	if h.cfg.Room == nil {
+		return
+	}
+	full := !h.cfg.Room()
+	if was := h.full.Swap(full); full || was {
+		h.post(DiskRoom{full})
+	}
+}
+
+// DiskFull tells what the last look for room found.
+func (h *Host) DiskFull() bool { return h.full.Load() }
+
 // CheckpointAll writes checkpoints, so that the next start is quick.
 func (h *Host) CheckpointAll() { h.post(CheckpointAll{}) }
 
@@ -361,6 +383,7 @@ func (h *Host) runLogWriter() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	unsynced := false
+	written := int64(0)
 	for {
 		flush := false
 		select {
@@ -378,6 +401,7 @@ func (h *Host) runLogWriter() {
 		for i := range saves {
 			if !saves[i].empty {
 				updates = append(updates, saves[i].Update)
+				written += saves[i].bytes
 				sync = sync || saves[i].Sync
 			}
 		}
@@ -391,6 +415,10 @@ func (h *Host) runLogWriter() {
 				timer.Reset(FlushInterval)
 			}
 			unsynced = !sync
+		}
+		if written >= roomEvery {
+			written = 0
+			h.LookForRoom()
 		}
 		if ev.Err != nil && h.cfg.OnFailed != nil {
 			h.cfg.OnFailed(ev.Err)
