@@ -45,3 +45,5 @@ func tail(file string) string {
 	}
 	return string(text[max(0, len(text)-3000):])
 }
+
+func shell(script string) error { return exec.Command("/bin/sh", "-c", script).Run() }

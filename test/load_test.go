@@ -3,10 +3,11 @@
 package test
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -118,10 +119,15 @@ func (l *load) produce(ctx context.Context, p *client.Producer, id int32, cfg lo
 	}
 }
 
-// loadValue names the record, so that a reader knows whose it is.
+// loadValue names the record, so that a reader knows whose it is. What fills it up does not
+// get smaller by compression.
 func loadValue(s sent, size int) []byte {
 	b := fmt.Appendf(nil, "%d %d %d ", s.producer, s.partition, s.seq)
-	return append(b, bytes.Repeat([]byte("."), max(size-len(b), 0))...)
+	noise := rand.NewPCG(uint64(s.producer)<<32|uint64(s.partition), uint64(s.seq))
+	for len(b) < size {
+		b = binary.LittleEndian.AppendUint64(b, noise.Uint64())
+	}
+	return b
 }
 
 func (l *load) answered(s sent, a client.Ack) {

@@ -120,7 +120,7 @@ func newNode(t testing.TB, name string, args ...string) *node {
 // command is the node's command line. The addresses are those of its last life.
 func (n *node) command() []string {
 	args := append([]string{}, n.prefix...)
-	args = append(args, program(n.t, "edged"), "--data-dir", n.data, "--node-name", n.name, "--cluster", "test", "--log-level", "info")
+	args = append(args, program(n.t, "edged"), "--data-dir", n.data, "--node-name", n.name, "--cluster", "test", "--log-level", level())
 	for flag, addr := range map[string]string{"native": n.addr.Native, "gossip": n.addr.Gossip, "kafka": n.addr.Kafka, "http": n.addr.HTTP} {
 		if addr == "" { // of a protocol that this build does not serve
 			addr = n.ip + ":0"
@@ -179,7 +179,7 @@ func (n *node) awaitPorts() {
 		if err := json.Unmarshal(text, &a); err != nil {
 			n.t.Fatalf("addresses.json is not whole: %v\n%s", err, text)
 		}
-		if len(n.prefix) == 0 && a.PID != n.cmd.Process.Pid {
+		if a.PID != n.cmd.Process.Pid {
 			return fmt.Errorf("addresses.json is of process %d, this life is %d", a.PID, n.cmd.Process.Pid)
 		}
 		n.addr = a
@@ -387,4 +387,12 @@ func freePort(t testing.TB, ip string) string {
 	}
 	defer ln.Close()
 	return ln.Addr().String()
+}
+
+// level is how much nodes log; EDGED_TEST_LOG_LEVEL=debug for a closer look at one test.
+func level() string {
+	if l := os.Getenv("EDGED_TEST_LOG_LEVEL"); l != "" {
+		return l
+	}
+	return "info"
 }
