@@ -54,8 +54,11 @@ func (c *Core) diskSlow() bool { return c.disk.slow || c.disk.full || c.now < c.
 
 // diskRoom is told again and again while the disk is full: a peer that can take over may come later.
 func (c *Core) diskRoom(full bool) {
-	if full != c.disk.full {
-		c.log.Warn("the disk's room has changed", "full", full)
+	switch {
+	case full && !c.disk.full:
+		c.log.Warn("the disk is nearly full: taking no records, giving leadership away")
+	case !full && c.disk.full:
+		c.log.Info("the disk has room again")
 	}
 	c.disk.full = full
 	if full && c.failed == nil {
