@@ -95,13 +95,13 @@ func TestDiskFull_othersTakeOver(t *testing.T) {
 	}
 	c := newCluster(t, 3)
 	full := c.nodes[0]
-	smallDisk(t, full, 64)
+	smallDisk(t, full, 96)
 	for _, n := range c.nodes {
 		n.start()
 	}
 	c.awaitFormed()
 	c.createTopic("t", 3, nil)
-	l := c.startLoad("t", loadConfig{rate: 100, size: 20_000})
+	l := c.startLoad("t", loadConfig{rate: 100, size: 5_000})
 	l.awaitAcks(100)
 	free := fillUp(t, full)
 	l.awaitAcks(1000)
@@ -116,8 +116,8 @@ func TestDiskFull_othersTakeOver(t *testing.T) {
 	}
 	_ = p.Close() // always nil
 	free()
-	c.awaitWhole("t")
 	r := l.finish()
+	c.awaitWhole("t")
 	t.Log(r)
 	if len(r.errs) > 0 {
 		t.Errorf("%d records failed, the first: %v", len(r.errs), r.errs[0])
