@@ -353,6 +353,9 @@ func (c *Core) commitTo(g *group, commit uint64) {
 	if !g.serving && g.state == raft.StateLeader {
 		g.serving = g.committed > g.log.base.Index && g.log.term(g.committed) == g.term
 	}
+	if raise(&g.part.high, g.high) { // before anybody is answered: who hears of his record may read it at once
+		g.part.wake()
+	}
 	c.answerCommitted(g)
 }
 
