@@ -31,7 +31,8 @@ type sim struct {
 	late      Time // frames that are repeated come up to this much later
 	fifo      bool // frames of one connection keep their order
 	maxDisk   Time
-	cut       map[[2]int]bool // one-way
+	cut       map[[2]int]bool     // one-way
+	tap       func(simFrame) bool // takes a frame out of the network when it says true
 	linkAt    map[[3]int]Time
 	limits    Limits
 	timing    Timing
@@ -54,14 +55,15 @@ type simNode struct {
 	core   *Core
 	sim    *sim
 	disk   []simSave
+	slow   Time // what a commit takes; 0 for anything up to sim.maxDisk
 	up     bool
 	paused bool
 	inbox  []Event // while paused
 }
 
 type simSave struct {
-	at    Time
-	saves []Save
+	at, took Time
+	saves    []Save
 }
 
 type simFrame struct {
@@ -86,10 +88,13 @@ type simRecord struct {
 	ackedAt Time
 }
 
-func newSim(t testing.TB, seed uint64, n int) *sim {
+func newSim(t testing.TB, seed uint64, n int, with ...func(*sim)) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), minDelay: 50 * time.Microsecond, maxDelay: 3 * time.Millisecond, maxDisk: 5 * time.Millisecond,
 		cut: map[[2]int]bool{}, linkAt: map[[3]int]Time{}, parts: map[[2]int64]*Partition{}, limits: simLimits(), timing: DefaultTiming()}
 	s.laws = newLaws(s)
+	for _, f := range with {
+		f(s)
+	}
 	for i := range n {
 		s.nodes = append(s.nodes, &simNode{id: record.NodeID(i + 1), store: newMemStore(), sim: s})
 	}
@@ -158,7 +163,10 @@ func (n *simNode) Send(to record.NodeID, class Class, payload [][]byte) bool {
 			at = max(at, s.linkAt[link])
 			s.linkAt[link] = at
 		}
-		s.net = append(s.net, simFrame{at: at, from: i, to: j, boot: n.boot, payload: b})
+		f := simFrame{at: at, from: i, to: j, boot: n.boot, payload: b}
+		if s.tap == nil || !s.tap(f) {
+			s.net = append(s.net, f)
+		}
 	}
 	return true
 }
@@ -318,12 +326,16 @@ func (s *sim) flush(i int) {
 	}
 	n.core.Flush(s.now)
 	if saves := n.core.TakeSaves(); len(saves) > 0 {
+		takes := n.slow
+		if takes == 0 {
+			takes = 1 + Time(s.rng.Int64N(int64(s.maxDisk)))
+		}
 		if len(n.disk) < 2 { // one commit runs, the next one gathers
-			n.disk = append(n.disk, simSave{at: s.now + Time(s.rng.Int64N(int64(s.maxDisk)))})
+			n.disk = append(n.disk, simSave{at: s.now + takes, took: takes})
 		}
 		last := &n.disk[len(n.disk)-1]
 		if last.saves = append(last.saves, saves...); len(n.disk) == 2 {
-			last.at = n.disk[0].at + 1 + Time(s.rng.Int64N(int64(s.maxDisk)))
+			last.at, last.took = n.disk[0].at+takes, takes
 		}
 	}
 	s.laws.turn(i)
@@ -380,7 +392,7 @@ func (s *sim) commit(i int) {
 		s.fail("node %d: commit: %v", n.id, err)
 	}
 	s.laws.stored(i, us)
-	s.step(i, &Saved{Saves: job.saves, Took: time.Millisecond})
+	s.step(i, &Saved{Saves: job.saves, Took: job.took})
 	s.flush(i)
 }
 
