@@ -18,6 +18,10 @@ const (
 	MaxMessageBytes = "max.message.bytes"
 	DurabilityKey   = "durability"
 	ReplicationKey  = "replication"
+	CleanupPolicy   = "cleanup.policy"
+	TimestampType   = "message.timestamp.type"
+	TimestampBefore = "message.timestamp.before.max.ms"
+	TimestampAfter  = "message.timestamp.after.max.ms"
 )
 
 // Durability says when a write counts as kept by a replica.
@@ -55,7 +59,33 @@ type Configs struct {
 	MaxMessageBytes int32 // greatest record batch, as on the wire; 1024 to MessageBytesLimit
 	Durability      Durability
 	Replication     int16 // replicas of each partition; AutoReplication or 1 to MaxReplication
+	Cleanup         Cleanup
+	// LogAppendTime stamps records with the leader's clock instead of the producer's.
+	LogAppendTime bool
+	// TimestampBefore and TimestampAfter are how far a producer's timestamp may lie before and after
+	// the leader's clock, in ms; NoTimestampLimit is any distance.
+	TimestampBefore, TimestampAfter int64
 }
+
+// Cleanup says what may become of old records.
+type Cleanup uint8
+
+const (
+	// CleanupDelete deletes by RetentionMs and RetentionBytes.
+	CleanupDelete Cleanup = iota
+	// CleanupCompact keeps the last record of each key. What it could take away is not taken away yet:
+	// everything is kept.
+	CleanupCompact
+	// CleanupBoth is CleanupDelete that keeps the word.
+	CleanupBoth
+)
+
+var cleanups = [...]string{CleanupDelete: "delete", CleanupCompact: "compact", CleanupBoth: "compact,delete"}
+
+func (c Cleanup) String() string { return cleanups[c] }
+
+// NoTimestampLimit takes any timestamp.
+const NoTimestampLimit = math.MaxInt64
 
 // DefaultConfigs is a topic without settings.
 func DefaultConfigs() Configs {
@@ -65,6 +95,8 @@ func DefaultConfigs() Configs {
 		MaxMessageBytes: MessageBytesLimit,
 		Durability:      Fsync,
 		Replication:     AutoReplication,
+		TimestampBefore: NoTimestampLimit,
+		TimestampAfter:  NoTimestampLimit,
 	}
 }
 
@@ -75,14 +107,24 @@ type setting struct {
 	show  func(c Configs) string
 }
 
-// settings are all there are, by name.
+// settings are all that have an effect, by name. Those of Kafka that have none are in configs_kafka.go.
 var settings = []setting{
+	{CleanupPolicy, parseCleanup, func(c Configs) string { return c.Cleanup.String() }},
 	{DurabilityKey, parseDurability, func(c Configs) string { return c.Durability.String() }},
 	{MaxMessageBytes, func(c *Configs, v string) error {
 		n, err := parseNumber(v, 1024, MessageBytesLimit, "")
 		c.MaxMessageBytes = int32(n)
 		return err
 	}, func(c Configs) string { return strconv.FormatInt(int64(c.MaxMessageBytes), 10) }},
+	{TimestampAfter, func(c *Configs, v string) (err error) {
+		c.TimestampAfter, err = parseNumber(v, 0, math.MaxInt64, "")
+		return err
+	}, func(c Configs) string { return strconv.FormatInt(c.TimestampAfter, 10) }},
+	{TimestampBefore, func(c *Configs, v string) (err error) {
+		c.TimestampBefore, err = parseNumber(v, 0, math.MaxInt64, "")
+		return err
+	}, func(c Configs) string { return strconv.FormatInt(c.TimestampBefore, 10) }},
+	{TimestampType, parseTimestampType, func(c Configs) string { return timestampTypes[c.LogAppendTime] }},
 	{ReplicationKey, parseReplication, func(c Configs) string {
 		if c.Replication == AutoReplication {
 			return "auto"
@@ -106,9 +148,15 @@ func ParseConfigs(given map[string]string) (Configs, error) {
 	var faults []string
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name })
-		if i < 0 {
+		var err error
+		if i >= 0 {
+			err = settings[i].parse(&c, given[name])
+		} else if idle, ok := findIdle(name); ok {
+			err = idle.check(given[name])
+		} else {
 			faults = append(faults, fmt.Sprintf("%.80q is not a setting (there are %s)", name, strings.Join(SettingNames(), ", ")))
-		} else if err := settings[i].parse(&c, given[name]); err != nil {
+		}
+		if err != nil {
 			faults = append(faults, fmt.Sprintf("%s %v", name, err))
 		}
 		if len(faults) == maxSettings {
@@ -121,7 +169,7 @@ func ParseConfigs(given map[string]string) (Configs, error) {
 	return c, nil
 }
 
-// SettingNames gives the names of all topic settings in order.
+// SettingNames gives the names of all topic settings that have an effect, in order.
 func SettingNames() []string {
 	names := make([]string, len(settings))
 	for i, s := range settings {
@@ -130,7 +178,7 @@ func SettingNames() []string {
 	return names
 }
 
-// Map shows every setting with its value in force.
+// Map shows every setting that has an effect with its value in force.
 func (c Configs) Map() map[string]string {
 	m := make(map[string]string, len(settings))
 	for _, s := range settings {
@@ -148,6 +196,42 @@ func parseNumber(value string, lo, hi int64, unlimited string) (int64, error) {
 		return 0, fmt.Errorf("is %.40q, should be %s or a number from %d on", value, unlimited, lo)
 	}
 	return 0, fmt.Errorf("is %.40q, should be a number from %d to %d", value, lo, hi)
+}
+
+func parseCleanup(c *Configs, value string) error {
+	var compact, del bool
+	for _, word := range strings.Split(value, ",") {
+		switch strings.TrimSpace(word) {
+		case "compact":
+			compact = true
+		case "delete":
+			del = true
+		default:
+			return fmt.Errorf("is %.40q, should be delete, compact or both with a comma", value)
+		}
+	}
+	switch {
+	case compact && del:
+		c.Cleanup = CleanupBoth
+	case compact:
+		c.Cleanup = CleanupCompact
+	default:
+		c.Cleanup = CleanupDelete
+	}
+	return nil
+}
+
+// timestampTypes are the words for LogAppendTime.
+var timestampTypes = map[bool]string{false: "CreateTime", true: "LogAppendTime"}
+
+func parseTimestampType(c *Configs, value string) error {
+	for appendTime, word := range timestampTypes {
+		if value == word {
+			c.LogAppendTime = appendTime
+			return nil
+		}
+	}
+	return fmt.Errorf("is %.40q, should be CreateTime or LogAppendTime", value)
 }
 
 func parseDurability(c *Configs, value string) error {

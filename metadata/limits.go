@@ -15,6 +15,8 @@ const (
 	MaxProducerBlock      = 10_000 // producer ids handed out by one command
 	MaxChanged            = 10_000 // replicas named by one report of a node
 
+	MaxSettingsBytes = 256 << 10 // settings of all topics, keys and values
+
 	MaxCommandBytes  = 1 << 20
 	MaxSnapshotBytes = 7 << 20
 )

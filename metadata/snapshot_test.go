@@ -189,8 +189,11 @@ func TestSnapshot_fullClusterFits(t *testing.T) {
 		}
 		return rs
 	}
-	settings := DefaultConfigs().Map()
-	settings[RetentionBytes], settings[RetentionMs] = "9223372036854775807", "9223372036854775807"
+	// Every topic has its share of MaxSettingsBytes, in as many settings as it may have.
+	settings := map[string]string{}
+	for i := range maxSettings {
+		settings[fmt.Sprintf("%0*d", MaxSettingsBytes/MaxTopics/maxSettings, i)] = ""
+	}
 	for i := range MaxTopics {
 		topic := &Topic{Name: fmt.Sprintf("%0249d", i), ID: record.TopicID{1, byte(i), byte(i >> 8)}, Created: 1 << 50, Class: 5, Settings: settings}
 		for range MaxPartitions / MaxTopics {

@@ -70,6 +70,9 @@ func (c *CreateTopic) apply(p *Picture) (*Picture, any, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("topic %s: %w", c.Name, err)
 	}
+	if err := p.checkSettings(nil, given); err != nil {
+		return nil, nil, fmt.Errorf("topic %s: %w", c.Name, err)
+	}
 	t := &Topic{Name: c.Name, ID: c.ID, Created: c.Created, Class: configs.retentionClass(), Settings: given, Configs: configs}
 	next, t, err := p.extend(t, c.Partitions, c.Assignments)
 	if err != nil {
@@ -94,6 +97,30 @@ func (c *CreateTopic) configs() (map[string]string, Configs, error) {
 	}
 	configs, err := ParseConfigs(given)
 	return given, configs, err
+}
+
+// checkSettings tells whether there is room for the settings of one topic, in place of its old ones.
+func (p *Picture) checkSettings(old, given map[string]string) error {
+	size := func(settings map[string]string) (n int) {
+		for k, v := range settings {
+			n += len(k) + len(v)
+		}
+		return n
+	}
+	if len(given) > maxSettings {
+		return fmt.Errorf("%d settings, a topic can have %d: %w", len(given), maxSettings, record.ErrLimit)
+	}
+	total := size(given) - size(old)
+	if total <= 0 {
+		return nil
+	}
+	for _, t := range p.byName {
+		total += size(t.Settings)
+	}
+	if total > MaxSettingsBytes {
+		return fmt.Errorf("the settings of all topics would take %d bytes, the most is %d: %w", total, MaxSettingsBytes, record.ErrLimit)
+	}
+	return nil
 }
 
 // extend gives t its partitions up to number count, one for each assignment, under new
@@ -257,6 +284,9 @@ func (c *AlterTopic) apply(p *Picture) (*Picture, any, error) {
 		delete(given, name)
 	}
 	configs, err := ParseConfigs(given)
+	if err == nil {
+		err = p.checkSettings(old.Settings, given)
+	}
 	if err == nil && int(configs.Replication) > len(p.usable()) && configs.Replication > old.Configs.Replication {
 		err = fmt.Errorf("replication %d with %d nodes: %w", configs.Replication, len(p.usable()), record.ErrNoNodes)
 	}
