@@ -18,7 +18,8 @@ func (n *Node) checkClone(err error) {
 }
 
 // membersFile keeps the gossip addresses that were seen last, for a start without any join address. It is
-// a memory aid: trouble with it is no trouble of the node.
+// a memory aid: trouble with it is no trouble of the node. It is synced all the same: the node that comes
+// back from a power cut with another address is found by nobody, it has to know whom to look for.
 const (
 	membersFile    = "members"
 	maxMembersFile = 64 << 10
@@ -43,8 +44,18 @@ func (n *Node) saveMembers(addrs []string) error {
 		return err
 	}
 	_, err = f.Write([]byte(strings.Join(addrs, "\n") + "\n"))
+	if err == nil {
+		err = f.Sync()
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return n.fs().Rename(path+".new", path)
+	if err := n.fs().Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := n.fs().OpenDir(n.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
