@@ -108,17 +108,33 @@ func (n *Node) redirect(err error, g record.GroupID, part *partition.Partition) 
 	return &out
 }
 
-// Produce appends one batch; see wire.Broker.
-func (b broker) Produce(req wire.ProduceRequest, done func(wire.ProduceResponse)) {
-	n := b.n
+// appending is one batch on its way into the log, whatever protocol it came by.
+type appending struct {
+	topic     string
+	partition int32
+	acks      int16
+	epoch     record.Epoch
+	timeoutMs int32 // 0: none
+	batch     record.Batch
+}
+
+// appended tells what came of it.
+type appended struct {
+	partition.ProduceResult
+	topic *metadata.Topic // nil if there is none
+	time  int64           // of the append, NoTimestamp if the records keep their own
+}
+
+// append puts one batch into the log. done is called exactly once, from any goroutine.
+func (n *Node) append(req appending, done func(appended)) {
 	refuse := func(err error) {
-		done(wire.ProduceResponse{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: err})
+		done(appended{ProduceResult: partition.ProduceResult{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: err}, time: record.NoTimestamp})
 	}
 	if f := n.failure(); f != nil {
 		refuse(fmt.Errorf("%w: %v", record.ErrStorage, f))
 		return
 	}
-	at, part, err := n.locate(req.Topic, req.Partition)
+	at, part, err := n.locate(req.topic, req.partition)
 	if err != nil {
 		refuse(err)
 		return
@@ -128,37 +144,42 @@ func (b broker) Produce(req wire.ProduceRequest, done func(wire.ProduceResponse)
 		refuse(n.redirect(&record.NotLeaderError{Leader: record.NoNode, Epoch: record.NoEpoch}, g, nil))
 		return
 	}
-	if len(req.Batch) > int(at.Topic.Configs.MaxMessageBytes) {
-		refuse(fmt.Errorf("a batch of %d bytes for topic %q, which takes %d (max.message.bytes): %w", len(req.Batch), req.Topic, at.Topic.Configs.MaxMessageBytes, record.ErrTooLarge))
-		return
-	}
-	bought := boughtFor(at.Topic.Configs.Durability, req.Acks)
 	var answered atomic.Bool
 	var timeout *time.Timer
-	finish := func(res wire.ProduceResponse) {
+	finish := func(r partition.ProduceResult) {
 		if answered.CompareAndSwap(false, true) {
-			done(res)
+			done(appended{ProduceResult: r, topic: at.Topic, time: record.NoTimestamp})
 		}
 	}
-	if req.Acks != wire.AcksNone && req.TimeoutMs > 0 {
-		timeout = time.AfterFunc(time.Duration(req.TimeoutMs)*time.Millisecond, func() {
-			finish(wire.ProduceResponse{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: record.ErrTimeout})
+	if req.acks != wire.AcksNone && req.timeoutMs > 0 {
+		timeout = time.AfterFunc(time.Duration(req.timeoutMs)*time.Millisecond, func() {
+			finish(partition.ProduceResult{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: record.ErrTimeout})
 		})
 	}
 	n.host.Load().Produce(&partition.ProduceRequest{
-		Group: g, Batch: req.Batch, Acks: partition.Acks(req.Acks), Epoch: req.Epoch,
+		Group: g, Batch: req.batch, Acks: partition.Acks(req.acks), Epoch: req.epoch,
 		Done: func(r partition.ProduceResult) {
 			if timeout != nil {
 				timeout.Stop()
 			}
-			res := wire.ProduceResponse{BaseOffset: r.BaseOffset, LogStart: r.LogStart, Epoch: r.Epoch, Durability: bought}
 			if r.Err != nil {
-				res.BaseOffset, res.Durability = -1, ""
-				res.Err = n.redirect(r.Err, g, part)
+				r.BaseOffset, r.Err = -1, n.redirect(r.Err, g, part)
 			}
-			finish(res)
+			finish(r)
 		},
 	})
+}
+
+// Produce appends one batch; see wire.Broker.
+func (b broker) Produce(req wire.ProduceRequest, done func(wire.ProduceResponse)) {
+	b.n.append(appending{topic: req.Topic, partition: req.Partition, acks: req.Acks, epoch: req.Epoch, timeoutMs: req.TimeoutMs, batch: req.Batch},
+		func(r appended) {
+			res := wire.ProduceResponse{BaseOffset: r.BaseOffset, LogStart: r.LogStart, Epoch: r.Epoch, Err: r.Err}
+			if r.Err == nil {
+				res.Durability = boughtFor(r.topic.Configs.Durability, req.Acks)
+			}
+			done(res)
+		})
 }
 
 func boughtFor(d metadata.Durability, acks int16) string {

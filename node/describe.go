@@ -176,11 +176,19 @@ func (b broker) DescribeNode(ctx context.Context, id record.NodeID) (wire.NodeDe
 	return n.describeNode(ctx, id)
 }
 
+// stateWord is where the node stands, in the protocol's words.
+func (n *Node) stateWord() string {
+	if n.stopping.Load() {
+		return "stopping"
+	}
+	return n.bootstrap.gossipState().String()
+}
+
 func (n *Node) describeSelf() wire.NodeDescription {
 	p := n.machine.Picture()
 	id := n.ident.Get()
 	d := wire.NodeDescription{
-		Instance: id.Instance.String(), State: n.bootstrap.status(), Zone: n.cfg.Zone, BootCounter: id.BootCounter,
+		Instance: id.Instance.String(), State: n.stateWord(), Zone: n.cfg.Zone, BootCounter: id.BootCounter,
 		UptimeMs: time.Since(n.started).Milliseconds(), DataBytes: n.store.Metrics().DiskBytes, DiskFree: -1, Problems: n.problems.all(),
 	}
 	info := n.info()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,11 +119,13 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 			n.closeOpened()
 		}
 	}()
-	if n.advertise, _, err = cfg.AdvertiseHost(); err != nil {
+	var why string
+	if n.advertise, why, err = cfg.AdvertiseHost(); err != nil {
 		return nil, err
 	}
+	n.log.Info("advertising", "host", n.advertise, "why", why)
 	if err := n.openData(); err != nil {
-		return nil, err
+		return nil, oneLine(err)
 	}
 	if err := n.openListeners(); err != nil {
 		return nil, err
@@ -137,6 +140,27 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 	}
 	return n, nil
 }
+
+// oneLine makes an error fit for people. What no restart can help with (a directory of a newer
+// version, of something else, or of a node that lost its identity) is a fault of the configuration.
+func oneLine(err error) error {
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+	for _, e := range []error{storage.ErrNewerFormat, storage.ErrNotOurs, storage.ErrIdentityLost} {
+		if errors.Is(err, e) {
+			return &ConfigError{Faults: []string{text}}
+		}
+	}
+	return &lineError{text, err}
+}
+
+// lineError is an error with a text of one line.
+type lineError struct {
+	text string
+	err  error
+}
+
+func (e *lineError) Error() string { return e.text }
+func (e *lineError) Unwrap() error { return e.err }
 
 func (n *Node) defaults() {
 	n.log = n.opts.Logger
