@@ -189,10 +189,10 @@ func TestSnapshot_fullClusterFits(t *testing.T) {
 		}
 		return rs
 	}
-	// Every topic has its share of MaxSettingsBytes, in as many settings as it may have.
-	settings := map[string]string{}
-	for i := range maxSettings {
-		settings[fmt.Sprintf("%0*d", MaxSettingsBytes/MaxTopics/maxSettings, i)] = ""
+	// Every topic has its share of MaxSettingsBytes.
+	settings := map[string]string{RetentionBytes: "9223372036854775807", RetentionMs: "9223372036854775807"}
+	if left := MaxSettingsBytes/MaxTopics - 2*19 - len(RetentionBytes) - len(RetentionMs); left < 0 || left > 4 {
+		t.Fatalf("%d bytes of the settings of each topic are not used", left)
 	}
 	for i := range MaxTopics {
 		topic := &Topic{Name: fmt.Sprintf("%0249d", i), ID: record.TopicID{1, byte(i), byte(i >> 8)}, Created: 1 << 50, Class: 5, Settings: settings}
