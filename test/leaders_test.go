@@ -123,7 +123,7 @@ func TestFailover_killedLeadersLoseNothing(t *testing.T) {
 	l := c.startLoad("t", loadConfig{})
 	l.awaitAcks(200)
 	var took []time.Duration
-	for i := range pick(6, 20) {
+	for i := range pick(10, 200) {
 		partition := int32(i % 6)
 		victim, was := c.leader("t", partition)
 		l.awaitAcks(50)
