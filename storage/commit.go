@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,7 +100,7 @@ type writer struct {
 	// itself, in the middle of a bucket, and the bucket's two tables would overlap and be
 	// merged; so the writer counts along and rotates first.
 	bucket             uint32
-	noted              bool  // bucketKey is in this bucket
+	noted              bool  // the bucket's own key is in it
 	used               int64 // of the memtable, estimated
 	memTable, nextSize int64
 	flushed            <-chan struct{} // of the bucket before this one
@@ -294,14 +293,22 @@ func (w *writer) apply(sync bool) error {
 	return nil
 }
 
+// keptBuckets is how many of the newest buckets can be counted. It is more than the engine keeps
+// old logs, so that a gap before those is seen.
+const keptBuckets = 64
+
 // noteBucket makes the first batch of a bucket say which bucket it is.
 func (w *writer) noteBucket() error {
 	if w.noted {
 		return nil
 	}
 	w.noted = true // a batch that fails from here on is the last one
-	w.key = append(w.key[:0], bucketKey()...)
-	return w.set(w.key, seal(w.key, binary.BigEndian.AppendUint32(nil, w.bucket)))
+	w.key = appendBucketKey(w.key[:0], w.bucket)
+	if err := w.set(w.key, seal(w.key, nil)); err != nil || w.bucket <= keptBuckets {
+		return err
+	}
+	w.key = appendBucketKey(w.key[:0], w.bucket-keptBuckets)
+	return w.delete(w.key)
 }
 
 func (w *writer) applyBatch(sync bool) error {

@@ -40,3 +40,23 @@ func (j joined) says(err error) bool {
 	}
 	return false
 }
+
+// oneLine is err with its text on one line: the engine adds details on further ones.
+func oneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return flat{err}
+}
+
+type flat struct{ error }
+
+func (f flat) Error() string {
+	lines := strings.FieldsFunc(f.error.Error(), func(r rune) bool { return r == '\n' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "; ")
+}
+
+func (f flat) Unwrap() error { return f.error }

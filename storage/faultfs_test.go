@@ -2,6 +2,7 @@ package storage
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -173,5 +174,6 @@ func listFiles(fs vfs.FS, dir, part string) []string {
 			out = append(out, fs.PathJoin(dir, n))
 		}
 	}
+	slices.Sort(out)
 	return out
 }

@@ -146,6 +146,16 @@ func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return d.created(name, kind, "create", f, err)
 }
 
+// Open opens a file to read. The engine reads a log only to replay it.
+func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if kindOf(name) == kindLog {
+		if err := checkLog(d.FS, name); err != nil {
+			return nil, err
+		}
+	}
+	return d.FS.Open(name, opts...)
+}
+
 // ReuseForWrite takes an old log as a new one.
 func (d *disk) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.frozenErr() != nil {

@@ -10,7 +10,7 @@ import (
 // by them; README.md draws the layout.
 //
 //	F                                     format of the store
-//	G                                     newest bucket that was begun
+//	G bucket u32                          that the bucket was begun, for the newest ones
 //	H group u64 kind u8 [...]             what must be known of a group, see the kinds below
 //	L class u8 bucket u32 group u64 index u64        one entry
 //	L class u8 bucket u32 group u64 1<<63|offset u64 one point of the sparse index
@@ -48,7 +48,19 @@ func (s slot) class() uint8                    { return uint8(s >> 29) }
 func (s slot) bucket() uint32                  { return uint32(s) & maxBucket }
 
 func formatKey() []byte { return []byte{prefixFormat} }
-func bucketKey() []byte { return []byte{prefixBucket} }
+
+// appendBucketKey builds the key that the first batch of a bucket writes.
+func appendBucketKey(b []byte, bucket uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(b, prefixBucket), bucket)
+}
+
+func parseBucketKey(k []byte) (bucket uint32, ok bool) {
+	if len(k) != 5 || k[0] != prefixBucket {
+		return 0, false
+	}
+	bucket = binary.BigEndian.Uint32(k[1:])
+	return bucket, bucket > 0 && bucket <= maxBucket
+}
 
 // appendLogKey builds the key of an entry, or of a point if index has pointBit.
 func appendLogKey(b []byte, s slot, g record.GroupID, index uint64) []byte {

@@ -32,7 +32,7 @@ func (e *CorruptError) Unwrap() []error {
 }
 
 func corrupt(g record.GroupID, index uint64, what string, cause error) *CorruptError {
-	return &CorruptError{Group: g, Index: index, What: what, Cause: cause}
+	return &CorruptError{Group: g, Index: index, What: what, Cause: oneLine(cause)}
 }
 
 var errMissing = errors.New("missing")
@@ -230,13 +230,18 @@ func loadTail(it *pebble.Iterator, g *group) {
 	g.resize()
 }
 
+// missing says why an iterator has nothing to show.
+func missing(it *pebble.Iterator) error {
+	if err := it.Error(); err != nil {
+		return err
+	}
+	return errMissing
+}
+
 // lastStored finds the last entry of a group in a bucket.
 func lastStored(it *pebble.Iterator, sl slot, g record.GroupID) (index uint64, h stored, err error) {
 	if !it.SeekLT(appendLogKey(nil, sl, g, pointBit)) {
-		if err := it.Error(); err != nil {
-			return 0, h, err
-		}
-		return 0, h, errMissing
+		return 0, h, missing(it)
 	}
 	at, id, index, ok := parseLogKey(it.Key())
 	if !ok || at != sl || id != g {

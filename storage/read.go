@@ -75,14 +75,14 @@ func (r *reader) fault(index uint64, what string, err error) error {
 	if errors.Is(err, errChecksum) || errors.Is(err, errTorn) || errors.Is(err, errMissing) || pebble.IsCorruptionError(err) {
 		return corrupt(r.g.id, index, what, err)
 	}
-	return fmt.Errorf("storage: read group %d entry %d: %w", r.g.id, index, err)
+	return fmt.Errorf("storage: read group %d entry %d: %w", r.g.id, index, oneLine(err))
 }
 
 // readStored seeks one entry. Data is good until the iterator moves.
 func readStored(it *pebble.Iterator, sl slot, g record.GroupID, index uint64) (stored, error) {
 	key := appendLogKey(nil, sl, g, index)
 	if !it.SeekGE(key) {
-		return stored{}, join(errMissing, it.Error())
+		return stored{}, missing(it)
 	}
 	return currentStored(it, key)
 }
@@ -111,7 +111,7 @@ func (r *reader) scan(index, last uint64, fn func(index uint64, h *stored) (bool
 		ok := r.it.SeekGE(r.key)
 		for end := min(seg.last, last); index <= end; index++ {
 			if !ok {
-				return r.fault(index, "entry", join(errMissing, r.it.Error()))
+				return r.fault(index, "entry", missing(r.it))
 			}
 			r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, index)
 			h, err := currentStored(r.it, r.key)

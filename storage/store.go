@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -130,7 +129,7 @@ func (s *Store) open() error {
 		return openError(s.dir, err)
 	}
 	if m := s.mark.value(); m > newest {
-		return fmt.Errorf("%w: %s holds buckets up to %d, but %d was complete; the disk has lost what it had promised to keep. Start this node with an empty data directory and let it copy from the others", ErrLostTail, s.dir, newest, m)
+		return fmt.Errorf("%w: %s holds buckets up to %d, but %d was complete; %s", ErrLostTail, s.dir, newest, m, startEmpty)
 	}
 	if newest >= maxBucket {
 		return fmt.Errorf("%w: bucket numbers are used up", ErrDamaged)
@@ -168,7 +167,7 @@ func (s *Store) openEngine() error {
 		if frozen := s.disk.frozenErr(); frozen != nil {
 			err = frozen
 		}
-		return openError(s.dir, err)
+		return engineError(s.dir, err)
 	}
 	s.db = db
 	if err := s.disk.frozenErr(); err != nil {
@@ -245,6 +244,7 @@ func lockError(err error) error {
 
 // openError makes one clear line of an error that the file system or the engine gave.
 func openError(dir string, err error) error {
+	err = oneLine(err)
 	switch {
 	case errors.Is(err, ErrLocked):
 		return fmt.Errorf("%w: %s; stop the other edged or give this one another data directory", err, dir)
@@ -253,9 +253,19 @@ func openError(dir string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("storage: cannot open %s: %w: %w", dir, record.ErrDiskFull, err)
 	case pebble.IsCorruptionError(err):
-		return fmt.Errorf("%w: %s: %w; keep the directory for inspection and start this node with an empty one", ErrDamaged, dir, err)
+		return fmt.Errorf("%w: %s: %w; %s", ErrDamaged, dir, err, startEmpty)
 	}
 	return fmt.Errorf("storage: cannot open %s: %w", dir, err)
+}
+
+// engineError makes one clear line of an error of the engine's opening: what the system did not
+// refuse is in the files themselves.
+func engineError(dir string, err error) error {
+	var number syscall.Errno
+	if !errors.As(err, &number) || number == syscall.ENOENT {
+		err = fmt.Errorf("%w: %w", pebble.ErrCorruption, err)
+	}
+	return openError(dir, err)
 }
 
 // storeFormat is the version of our own keys and values. A change that an older edged
@@ -284,19 +294,49 @@ func (s *Store) checkFormat() (newest uint32, err error) {
 	if f := body[len(formatMagic)]; f > storeFormat {
 		return 0, fmt.Errorf("%w: %s has format %d, this version reads up to %d; install the newer version again", ErrNewerFormat, s.dir, f, storeFormat)
 	}
-	v, found, err = s.get(bucketKey())
+	return s.newestBucket()
+}
+
+// newestBucket counts the buckets. If the end of the manifest is lost, the engine plays back
+// those logs that it still has, and a gap of buckets before them is all that can be seen of it.
+func (s *Store) newestBucket() (newest uint32, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixBucket}, UpperBound: []byte{prefixBucket + 1}})
 	if err != nil {
 		return 0, openError(s.dir, err)
 	}
-	if !found {
-		return 0, nil
+	count := uint32(0)
+	for ok := it.First(); ok; ok = it.Next() {
+		bucket, ok := parseBucketKey(it.Key())
+		v, verr := it.ValueAndErr()
+		if verr == nil {
+			_, verr = unseal(it.Key(), v)
+		}
+		switch {
+		case !ok:
+			verr = errTorn
+		case count > 0 && bucket != newest+1:
+			err = fmt.Errorf("%w: %s lacks the buckets from %d to %d", ErrLostTail, s.dir, newest+1, bucket-1)
+		}
+		if verr != nil {
+			err = fmt.Errorf("%w: %s: bucket keys: %w", ErrDamaged, s.dir, verr)
+		}
+		newest = bucket
+		count++
 	}
-	body, err = unseal(bucketKey(), v)
-	if err != nil || len(body) != 4 {
-		return 0, fmt.Errorf("%w: %s: bucket key: %w", ErrDamaged, s.dir, join(err, errTorn))
+	if ierr := join(it.Error(), it.Close()); ierr != nil {
+		return 0, openError(s.dir, ierr)
 	}
-	return binary.BigEndian.Uint32(body), nil
+	if err == nil && newest > 0 && count < min(newest, keptBuckets) {
+		err = fmt.Errorf("%w: %s has %d of the %d newest buckets", ErrLostTail, s.dir, count, min(newest, keptBuckets))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w; %s", err, startEmpty)
+	}
+	return newest, nil
 }
+
+// startEmpty is what to do when a node's memory cannot be trusted.
+const startEmpty = "keep the directory for inspection and start this node with an empty one; the other nodes have the data"
 
 // writeFormat marks a new store as ours. A crash before it leaves a store without any key,
 // which is new again at the next start.
@@ -408,7 +448,7 @@ func (s *Store) State(id record.GroupID) (GroupState, bool) {
 func readCheckpoint(it *pebble.Iterator, id record.GroupID) (c Checkpoint, err error) {
 	key := appendMetaKey(nil, id, metaCheckpoint)
 	if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
-		return c, join(errMissing, it.Error(), it.Close())
+		return c, join(missing(it), it.Close())
 	}
 	v, err := it.ValueAndErr()
 	if err == nil {

@@ -215,7 +215,8 @@ func (s *Store) verifyKeys(rep *Report) error {
 			if _, _, _, ok := parseMetaKey(k); !ok {
 				rep.problem("key %x is none of ours", k)
 			}
-		case string(k) != string(formatKey()) && string(k) != string(bucketKey()):
+		case k[0] == prefixBucket: // looked at when the store was opened
+		case string(k) != string(formatKey()):
 			rep.problem("key %x is none of ours", k)
 		}
 	}
