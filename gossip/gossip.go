@@ -31,8 +31,11 @@ type Gossip struct {
 	ctx    context.Context // ends when Leave or Close begins
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	ending sync.Mutex // one SetMeta, Leave or Close at a time: memberlist panics on a leave behind a shutdown
-	closed bool       // guarded by ending
+	// ending is full while SetMeta, Leave or Close runs, one at a time: memberlist panics on a leave
+	// behind a shutdown. It is no mutex because they wait for time: whoever waits for a mutex
+	// stops virtual time.
+	ending chan struct{}
+	closed bool // guarded by ending
 }
 
 // Start opens the sockets and begins to look for others. It does not wait for them.
@@ -54,7 +57,7 @@ func Start(cfg Config) (*Gossip, error) {
 	}
 	g := &Gossip{
 		cfg: cfg, log: cfg.Logger,
-		events: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		events: make(chan struct{}, 1), wake: make(chan struct{}, 1), ending: make(chan struct{}, 1),
 	}
 	g.members = newMembers(cfg.Meta, cfg.Limits.Members, forgetMembersOver, tokens(g.events, g.wake))
 	g.leaders = newLeaders(cfg.Meta.Cluster, cfg.Limits.Groups, tokens(g.events))
@@ -110,8 +113,8 @@ func (g *Gossip) SetMeta(m Meta) error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
-	g.ending.Lock()
-	defer g.ending.Unlock()
+	g.ending <- struct{}{}
+	defer func() { <-g.ending }()
 	if g.closed {
 		return errClosed
 	}
@@ -171,8 +174,8 @@ func (g *Gossip) Stats() Stats {
 // looking for others; Close is still to be called. It says nothing about membership: a node that
 // left comes back under its next life.
 func (g *Gossip) Leave(timeout time.Duration) error {
-	g.ending.Lock()
-	defer g.ending.Unlock()
+	g.ending <- struct{}{}
+	defer func() { <-g.ending }()
 	if g.closed {
 		return errClosed
 	}
@@ -183,8 +186,8 @@ func (g *Gossip) Leave(timeout time.Duration) error {
 // Close ends gossip without a word to the others. It returns when our goroutines have ended;
 // some of memberlist's may take a moment more, and only touch tables that nobody reads then.
 func (g *Gossip) Close() error {
-	g.ending.Lock()
-	defer g.ending.Unlock()
+	g.ending <- struct{}{}
+	defer func() { <-g.ending }()
 	if g.closed {
 		return nil
 	}
