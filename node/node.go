@@ -72,6 +72,7 @@ type Node struct {
 	http    net.Listener
 	server  *transport.Server
 	wire    *wire.Server
+	kafka   kafkaServing
 	peers   *peer.Transport
 	gossip  *gossip.Gossip
 	history history
@@ -220,6 +221,9 @@ func (n *Node) openListeners() (err error) {
 		}
 		return n.wire.Handle
 	}})
+	if err := n.openKafka(); err != nil {
+		return err
+	}
 	n.metrics = newMetrics(n)
 	return nil
 }
@@ -252,7 +256,7 @@ func (n *Node) openGossip() (err error) {
 func (n *Node) Addrs() Addrs {
 	return Addrs{
 		NodeID: n.ident.Get().Node, Native: n.reachable(n.native.Addr()), Gossip: n.gossip.Addr(),
-		HTTP: n.http.Addr().String(), PID: os.Getpid(),
+		Kafka: n.kafka.listeners[0].advertised, HTTP: n.http.Addr().String(), PID: os.Getpid(),
 	}
 }
 
@@ -307,6 +311,7 @@ func (n *Node) admit(id peer.Identity) error {
 // graceful stop and the cause if the node could not go on.
 func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { _ = n.server.Serve(n.native) })
+	n.serveKafka()
 	n.wg.Go(func() { n.serveHTTP() })
 	n.wg.Go(func() { n.runBootstrap() })
 	n.wg.Go(func() { n.runReconcile() })
@@ -332,6 +337,7 @@ func (n *Node) stop() error {
 	_ = n.http.Close()
 	_ = n.server.Close()
 	_ = n.wire.Close()
+	n.closeKafka()
 	n.gossip.Leave(time.Second)
 	n.gossip.Close()
 	_ = n.peers.Close()
@@ -375,6 +381,7 @@ func (n *Node) handOver(h *partition.Host) {
 // closeOpened is for a New that failed half-way.
 func (n *Node) closeOpened() {
 	n.cancel()
+	n.closeKafka()
 	if n.gossip != nil {
 		n.gossip.Close()
 	}
@@ -423,7 +430,7 @@ func (n *Node) info() metadata.NodeInfo {
 	_, port, _ := net.SplitHostPort(n.http.Addr().String())
 	return metadata.NodeInfo{
 		ID: id.Node, Instance: id.Instance, Name: n.cfg.NodeName, Host: n.advertise, NativeAddr: n.reachable(n.native.Addr()),
-		HTTPAddr: net.JoinHostPort(n.advertise, port), Version: n.opts.Version, BootCounter: id.BootCounter, Boot: n.boot, Zone: n.cfg.Zone,
+		KafkaAddr: n.kafkaAddr(), HTTPAddr: net.JoinHostPort(n.advertise, port), Version: n.opts.Version, BootCounter: id.BootCounter, Boot: n.boot, Zone: n.cfg.Zone,
 	}
 }
 
@@ -437,7 +444,7 @@ func (n *Node) gossipMeta() gossip.Meta {
 	id := n.identity()
 	m := gossip.Meta{
 		Node: id.Node, Instance: id.Instance, BootCounter: id.BootCounter, Boot: id.Boot, Cluster: id.Cluster, Name: n.cfg.NodeName,
-		NativePort: portOf(n.native.Addr()), HTTPPort: portOf(n.http.Addr()), Expect: uint8(n.cfg.BootstrapExpect), Version: n.opts.Version,
+		NativePort: portOf(n.native.Addr()), KafkaPort: portOf(n.kafka.listeners[0].ln.Addr()), HTTPPort: portOf(n.http.Addr()), Expect: uint8(n.cfg.BootstrapExpect), Version: n.opts.Version,
 	}
 	m.State = n.bootstrap.gossipState()
 	return m

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 
 	"edged/record"
 )
@@ -26,6 +27,9 @@ type Broker interface {
 	// election is shorter than most clients' patience.
 	AwaitLeaders(ctx context.Context, topics []string)
 
+	// Leads says why a batch for the partition would be refused before anyone looks at it; nil if
+	// this node leads, or may do so in a moment.
+	Leads(topic string, partition int32) error
 	// Produce appends one batch. It returns at once; done is called exactly once, from any
 	// goroutine, and does not block. The batch passed record.Batch.VerifyProduced and is
 	// the broker's from now on. Batches of one connection come in the order of the client.
@@ -115,24 +119,37 @@ type ProduceResult struct {
 
 // Reader reads one partition for one request.
 type Reader interface {
-	// State is what can be read now; an error if this node no longer leads.
+	// State is what can be read now; an error if this node no longer leads in the same epoch.
 	State() (ReadState, error)
 	// Changed is closed when the state is another than at the call.
 	Changed() <-chan struct{}
-	// Read gives whole batches from an offset on, up to the high watermark: the first one whatever
-	// its size, then as many as fit in maxBytes. Nothing if what is committed is not on this disk yet.
+	// Read gives whole batches from an offset on, up to Readable: the first one whatever its size,
+	// then as many as fit in maxBytes; and the offset after them.
 	Read(from record.Offset, maxBytes int32) (batches []byte, next record.Offset, err error)
 }
 
-// ReadState is a partition at one moment. LogStart <= HighWatermark <= End.
+// ReadState is a partition at one moment. LogStart and Readable <= HighWatermark <= End.
 type ReadState struct {
-	Epoch         record.Epoch
 	LogStart      record.Offset
+	Readable      record.Offset // what is committed and on this node's disk ends here
 	HighWatermark record.Offset
-	Readable      record.Offset // as far as this node can read: up to the high watermark
-	// Serving: the leader has committed in its epoch, so the high watermark is the true one.
+	End           record.Offset // what the leader has ends here, committed or not
+	// Serving: the leader has committed in its epoch, so that the high watermark is the true one.
 	Serving bool
 }
+
+// FencedError is record.ErrFencedEpoch with who leads now, NoNode if nobody is known.
+type FencedError struct {
+	Leader record.NodeID
+	Epoch  record.Epoch
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("%s: the epoch is %d", record.ErrFencedEpoch, e.Epoch)
+}
+
+// Unwrap makes it equal to record.ErrFencedEpoch.
+func (e *FencedError) Unwrap() error { return record.ErrFencedEpoch }
 
 // What an OffsetRequest can ask for instead of a time, as in Kafka's ListOffsets.
 const (

@@ -1,0 +1,217 @@
+package kafka
+
+import (
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"edged/record"
+	"edged/transport"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxConns       = 1024
+	DefaultMaxRequest     = 16 << 20
+	DefaultConnBytes      = 16 << 20
+	DefaultTotalBytes     = 32 << 20
+	DefaultFetchBytes     = 1 << 20
+	DefaultIdleTimeout    = 10 * time.Minute
+	DefaultRequestTimeout = 30 * time.Second
+	DefaultWriteTimeout   = 30 * time.Second
+)
+
+// Fixed bounds.
+const (
+	// maxPlainRequest bounds every request but a produce, in bytes: they carry names and numbers.
+	maxPlainRequest = 256 << 10
+	// plainFactor is how much larger than its bytes a plain request and its answer may be in memory;
+	// it is counted so, which bounds what small requests with huge counts can cost.
+	plainFactor = 24
+	// requestCost is what a request counts for beside that, in bytes. It bounds the number of
+	// requests of a connection by ConnBytes.
+	requestCost = 4 << 10
+	// produceWindow bounds in bytes what one connection has produced and is not answered yet. Some clients
+	// send without end; a partition takes about so much before it says that it is busy.
+	produceWindow = 3 << 20
+	// maxElements bounds the topics, partitions or groups that one request names.
+	maxElements = 32 << 10
+	// MaxTimeout bounds in time what a request may ask for; defaultTimeout is for who asks for nothing.
+	MaxTimeout     = 5 * time.Minute
+	defaultTimeout = 30 * time.Second
+	// chunk is what has to come in within RequestTimeout and to go out within WriteTimeout, in bytes:
+	// a slow link is not a dead one.
+	chunk = 64 << 10
+)
+
+// Config says what a Server serves and how much of it. Zero fields get the defaults above.
+type Config struct {
+	Broker Broker
+	// Groups may be nil: then nothing of consumer groups is advertised.
+	Groups Groups
+	// MaxConns bounds connections. What comes above it is closed.
+	MaxConns int
+	// MaxRequest bounds a produce request in bytes; it takes at least one batch of the largest size.
+	// Other requests are bounded by a quarter of a MiB.
+	MaxRequest int32
+	// ConnBytes and TotalBytes bound the memory of requests being worked on, and apart from that the
+	// memory of fetched batches on their way out, of one connection and of all. At the bound the
+	// server stops reading requests, or fetching. ConnBytes is at least one request, TotalBytes at
+	// least one ConnBytes.
+	ConnBytes, TotalBytes int64
+	// FetchBytes bounds what one fetch answers beyond its first batch, whatever the client asks for.
+	FetchBytes int32
+	// IdleTimeout closes a connection without requests. RequestTimeout is how long 64 KiB of a
+	// request may take to come once it has begun, WriteTimeout how long 64 KiB may take to leave.
+	IdleTimeout, RequestTimeout, WriteTimeout time.Duration
+	// AutoCreate makes topics that clients ask metadata for, if the clients agree.
+	AutoCreate bool
+	// Logger gets what an operator should see. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// withDefaults fills in zero fields and keeps the bounds consistent.
+func (c Config) withDefaults() Config {
+	setDefault(&c.MaxConns, DefaultMaxConns)
+	setDefault(&c.MaxRequest, DefaultMaxRequest)
+	setDefault(&c.ConnBytes, DefaultConnBytes)
+	setDefault(&c.TotalBytes, DefaultTotalBytes)
+	setDefault(&c.FetchBytes, DefaultFetchBytes)
+	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.ConnBytes = max(c.ConnBytes, int64(c.MaxRequest)+requestCost)
+	c.TotalBytes = max(c.TotalBytes, c.ConnBytes)
+	return c
+}
+
+func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
+}
+
+// Server speaks Kafka's protocol on connections that are handed to it.
+//
+// Goroutines: per connection a reader (the caller of the handler), a writer, and one for the
+// request being worked on, if it is not a produce.
+type Server struct {
+	cfg     Config
+	in, out *transport.Pool
+	metrics counters
+	started time.Time
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		conns  map[*conn]struct{}
+	}
+	running sync.WaitGroup // one per connection; added to only under mu and only while not closed
+}
+
+// NewServer makes a server. It starts nothing.
+func NewServer(cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, started: time.Now()}
+	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
+	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
+	s.mu.conns = map[*conn]struct{}{}
+	return s
+}
+
+// Handler gives the handler for connections of a named listener. It serves a connection until it
+// ends, and closes it.
+func (s *Server) Handler(listener string) transport.Handler {
+	return func(nc net.Conn) {
+		c := newConn(s, nc, listener)
+		if !s.admit(c) {
+			s.metrics.refused.Add(1)
+			_ = nc.Close()
+			return
+		}
+		defer s.dismiss(c)
+		c.run()
+	}
+}
+
+// Close ends all connections and waits until they are gone. Produces that the broker has not
+// answered yet go on; their answers are dropped. It may be called again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.mu.closed = true
+	for c := range s.mu.conns {
+		c.abort()
+	}
+	s.mu.Unlock()
+	s.in.Close()
+	s.out.Close()
+	s.running.Wait()
+	return nil
+}
+
+// Metrics may be called at any time.
+func (s *Server) Metrics() Metrics {
+	s.mu.Lock()
+	open := len(s.mu.conns)
+	s.mu.Unlock()
+	m := s.metrics.read()
+	m.Connections, m.RequestBytes, m.ResponseBytes = int64(open), s.in.InUse(), s.out.InUse()
+	return m
+}
+
+func (s *Server) admit(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed || len(s.mu.conns) >= s.cfg.MaxConns {
+		if !s.mu.closed {
+			s.cfg.Logger.Warn("kafka: too many connections, one is closed", "from", c.nc.RemoteAddr(), "limit", s.cfg.MaxConns)
+		}
+		return false
+	}
+	s.mu.conns[c] = struct{}{}
+	s.running.Add(1)
+	s.metrics.accepted.Add(1)
+	return true
+}
+
+func (s *Server) dismiss(c *conn) {
+	s.mu.Lock()
+	delete(s.mu.conns, c)
+	s.mu.Unlock()
+	s.running.Done()
+}
+
+// relieve drops connections that leave their answers lying, or stop within a request, while
+// others wait for memory: a few clients that stand still must not stop all the rest.
+func (s *Server) relieve() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.conns {
+		if s.stalled(c.reading.Load()) || s.stalled(c.writing.Load()) {
+			s.metrics.stalled.Add(1)
+			s.cfg.Logger.Warn("kafka: a client does not move on and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
+			c.abort()
+		}
+	}
+}
+
+func (s *Server) stalled(since int64) bool {
+	return since != 0 && s.age()-time.Duration(since) > transport.StallLimit
+}
+
+// age is the monotonic time since the server was made, never 0.
+func (s *Server) age() time.Duration { return time.Since(s.started) + 1 }
+
+// endpoint finds a node in what a client of the listener sees.
+func (c Cluster) endpoint(id record.NodeID) (Endpoint, bool) {
+	for _, e := range c.Nodes {
+		if e.ID == id {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
+}
