@@ -2,7 +2,9 @@ package partition
 
 import (
 	"hash/fnv"
+	"maps"
 	"slices"
+	"time"
 
 	"edged/record"
 	"edged/storage"
@@ -16,6 +18,7 @@ type laws struct {
 	s       *sim
 	leaders map[groupEpoch]record.NodeID
 	votes   map[vote]record.ReplicaID
+	beats   map[envelope]beatSeen
 	hashes  map[entryKey]uint64
 	// committed terms by index, from the first index on that was seen
 	committed map[record.GroupID]map[uint64]uint64
@@ -24,6 +27,7 @@ type laws struct {
 	ackedEnd  map[record.GroupID]record.Offset
 	seen      []map[record.GroupID]*nodeSeen // by node, of this life
 	relaxed   map[record.GroupID]bool        // groups that promise less
+	damaged   bool                           // a test damages replicas itself
 }
 
 type groupEpoch struct {
@@ -42,6 +46,8 @@ type entryKey struct {
 	index, term uint64
 }
 
+type beatSeen struct{ at, period Time }
+
 type nodeSeen struct {
 	replica   record.ReplicaID
 	committed uint64
@@ -50,7 +56,7 @@ type nodeSeen struct {
 }
 
 func newLaws(s *sim) *laws {
-	return &laws{s: s, leaders: map[groupEpoch]record.NodeID{}, votes: map[vote]record.ReplicaID{}, hashes: map[entryKey]uint64{},
+	return &laws{s: s, leaders: map[groupEpoch]record.NodeID{}, votes: map[vote]record.ReplicaID{}, beats: map[envelope]beatSeen{}, hashes: map[entryKey]uint64{},
 		committed: map[record.GroupID]map[uint64]uint64{}, lastIndex: map[record.GroupID]uint64{}, high: map[record.GroupID]record.Offset{},
 		ackedEnd: map[record.GroupID]record.Offset{}, relaxed: map[record.GroupID]bool{}}
 }
@@ -75,27 +81,57 @@ func (l *laws) leader(lc LeaderChange) {
 	l.leaders[k] = lc.Leader
 }
 
-// frame: no replica votes for two candidates in one term, over its whole life.
+// frame looks at everything that is sent. No replica votes for two candidates in one term, over its
+// whole life; no beat comes later than the one before it promised.
 func (l *laws) frame(b []byte) {
-	_, items, err := decodeEnvelope(b)
+	e, items, err := decodeEnvelope(b)
 	if err != nil {
 		l.s.fail("sent frame: %v", err)
 	}
-	r := frameReader{b: items}
-	for len(r.b) > 0 && r.err == nil {
-		if r.u8() != itemRaft {
-			return // the items after it are no raft messages of interest
+	for r := (frameReader{b: items}); len(r.b) > 0; {
+		switch r.u8() {
+		case itemRaft:
+			if g, m := r.raft(); m.GetType() == pb.MsgVoteResp && !m.GetReject() {
+				l.voted(g, m)
+			}
+		case itemBeat:
+			period := Time(r.u16()) * time.Millisecond
+			r.take(13)
+			l.beat(e, period)
+		case itemAskClaims:
+		case itemClaims:
+			r.take(16 * uint64(r.u32()))
+		case itemWake:
+			r.take(8 * uint64(r.u32()))
+		default:
+			r.err = errFrame
 		}
-		g, m := r.raft()
-		if m.GetType() != pb.MsgVoteResp || m.GetReject() {
-			continue
+		if r.err != nil {
+			l.s.fail("sent frame: %v", r.err)
 		}
-		k := vote{g, record.ReplicaID(m.GetFrom()), m.GetTerm()}
-		if old, ok := l.votes[k]; ok && old != record.ReplicaID(m.GetTo()) {
-			l.s.fail("group %d term %d: replica %v voted for %v and for %d", g, m.GetTerm(), k.by, old, m.GetTo())
-		}
-		l.votes[k] = record.ReplicaID(m.GetTo())
 	}
+}
+
+func (l *laws) voted(g record.GroupID, m *pb.Message) {
+	k := vote{g, record.ReplicaID(m.GetFrom()), m.GetTerm()}
+	if old, ok := l.votes[k]; ok && old != record.ReplicaID(m.GetTo()) {
+		l.s.fail("group %d term %d: replica %v voted for %v and for %d", g, m.GetTerm(), k.by, old, m.GetTo())
+	}
+	l.votes[k] = record.ReplicaID(m.GetTo())
+}
+
+func (l *laws) beat(e envelope, period Time) {
+	if old, ok := l.beats[e]; ok && l.s.now-old.at > old.period+time.Millisecond {
+		l.s.fail("node %d beats to node %d after %v and had promised %v", e.from, e.to, l.s.now-old.at, old.period)
+	}
+	l.beats[e] = beatSeen{l.s.now, period}
+}
+
+// still forgets the promises of a node that stood still or was cut off.
+func (l *laws) still(i int) {
+	maps.DeleteFunc(l.beats, func(e envelope, _ beatSeen) bool {
+		return e.from == l.s.nodes[i].id || e.to == l.s.nodes[i].id
+	})
 }
 
 // stored: what has one index and term has one content, everywhere (law 3).
@@ -135,6 +171,9 @@ func (l *laws) turn(i int) {
 	cache, held, saves := int64(0), 0, map[record.GroupID]int{}
 	led, followed, awake := map[record.NodeID]claim{}, map[record.NodeID]claim{}, map[record.NodeID]int{}
 	for _, g := range c.order {
+		if g.damaged != nil && l.damaged {
+			continue
+		}
 		if g.damaged != nil {
 			s.fail("node %d group %d damaged: %v", i+1, g.id, g.damaged)
 		}
@@ -175,6 +214,9 @@ func (l *laws) group(i int, g *group) {
 	}
 	if g.high > g.next || g.next != g.proposed && len(g.props) == 0 || len(g.flight) > 0 || g.uncommittedBytes < 0 || g.propBytes < 0 {
 		s.fail("node %d group %d: high %d next %d proposed %d flight %d uncommitted %d", i+1, g.id, g.high, g.next, g.proposed, len(g.flight), g.uncommittedBytes)
+	}
+	if p := s.nodes[i].core.sessions[g.lead.Node()]; g.role == RoleFollower && g.lead != 0 && (p == nil || p.dead) {
+		s.fail("node %d group %d follows node %d, which it thinks dead", i+1, g.id, g.lead.Node())
 	}
 	if g.role != RoleLeader && len(g.waiters) > 0 {
 		s.fail("node %d group %d: %d wait for a leader that it is not", i+1, g.id, len(g.waiters))

@@ -79,8 +79,8 @@ func lose(clients []*simClient, s *sim) {
 	}
 }
 
-func randomSim(t testing.TB, seed uint64) *sim {
-	s := newSim(t, seed, 3+2*int(seed%2))
+func randomSim(t testing.TB, seed uint64, with ...func(*sim)) *sim {
+	s := newSim(t, seed, 3+2*int(seed%2), with...)
 	s.drop, s.dup = float64(seed%4)*0.02, float64(seed%3)*0.03
 	s.maxDisk = []Time{time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[seed%4]
 	s.maxDelay = []Time{time.Millisecond, 30 * time.Millisecond}[seed/2%2]

@@ -214,6 +214,7 @@ func (c *Core) declareDead(s *session) {
 	s.dead = true
 	lost := 0
 	for _, g := range c.order {
+		c.refresh(g) // it may have followed the peer in this very turn
 		switch {
 		case g.role == RoleLeader && g.onNode(s.node) && !c.quorumLive(g):
 			c.wakeGroup(g) // its clock will end it
@@ -236,7 +237,8 @@ func (c *Core) orphan(g *group, why string) {
 	c.setLeaderless(g, g.isVoter(g.replica))
 }
 
-// peerFrame takes a frame. What was meant for another life of either side is dropped (law 5).
+// peerFrame takes a frame. What was meant for another life of either side is dropped (law 5), and
+// what comes after the connection was lost: it would bring back a leader that was given up.
 func (c *Core) peerFrame(ev PeerFrame) {
 	e, items, err := decodeEnvelope(ev.Payload)
 	if err != nil {
@@ -245,7 +247,7 @@ func (c *Core) peerFrame(ev PeerFrame) {
 		return
 	}
 	s := c.sessions[ev.Node]
-	if c.failed != nil || s == nil || e.from != ev.Node || e.to != c.cfg.Node || e.cluster != c.cfg.Cluster ||
+	if c.failed != nil || s == nil || !s.up || e.from != ev.Node || e.to != c.cfg.Node || e.cluster != c.cfg.Cluster ||
 		e.toBoot != c.cfg.Boot && !faultNoBootID || e.fromBoot != s.boot && !faultNoBootID {
 		c.stats.DroppedFrames++
 		return
@@ -298,6 +300,7 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	switch m.GetType() {
 	case pb.MsgHeartbeat, pb.MsgHeartbeatResp: // not traffic, or nothing would ever sleep
 	case pb.MsgVote, pb.MsgPreVote:
+		c.refresh(g)
 		c.wakeGroup(g)
 		c.voteAsked(g, m)
 	case pb.MsgApp:
@@ -557,6 +560,7 @@ func (c *Core) claims(s *session, r *frameReader) {
 func (c *Core) takeClaims(s *session, led map[record.GroupID]uint64) {
 	var wake []record.GroupID
 	for _, g := range c.order {
+		c.refresh(g)
 		term, claimed := led[g.id]
 		follows := g.role == RoleFollower && g.lead != 0 && g.lead.Node() == s.node
 		// It leads and we do not follow, or it led and does not know that this is over: either

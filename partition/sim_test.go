@@ -49,16 +49,17 @@ type sim struct {
 }
 
 type simNode struct {
-	id     record.NodeID
-	boot   record.BootID
-	store  *memStore
-	core   *Core
-	sim    *sim
-	disk   []simSave
-	slow   Time // what a commit takes; 0 for anything up to sim.maxDisk
-	up     bool
-	paused bool
-	inbox  []Event // while paused
+	id      record.NodeID
+	boot    record.BootID
+	store   *memStore
+	core    *Core
+	sim     *sim
+	disk    []simSave
+	slow    Time // what a commit takes; 0 for anything up to sim.maxDisk
+	up      bool
+	paused  bool
+	stepped bool    // and not flushed
+	inbox   []Event // while paused
 }
 
 type simSave struct {
@@ -188,7 +189,7 @@ func simLimits() Limits {
 func (s *sim) boot(i int) {
 	n := s.nodes[i]
 	n.boot = record.BootID(s.rng.Uint64() | 1)
-	n.up, n.paused, n.disk, n.inbox = true, false, nil, nil
+	n.up, n.paused, n.stepped, n.disk, n.inbox = true, false, false, nil, nil
 	s.laws.born(i)
 	n.core = NewCore(Config{
 		Node: n.id, Boot: n.boot, Rand: rand.New(rand.NewPCG(s.rng.Uint64(), 2)), Timing: s.timing, Limits: s.limits,
@@ -234,6 +235,7 @@ func (s *sim) step(i int, ev Event) {
 		n.inbox = append(n.inbox, ev)
 	default:
 		n.core.Step(s.now, ev)
+		n.stepped = true
 	}
 }
 
@@ -249,6 +251,7 @@ func (s *sim) crash(i int, refused bool) {
 		s.fail("node %d: %v", n.id, err)
 	}
 	n.up, n.paused, n.disk, n.inbox = false, false, nil, nil
+	s.laws.still(i)
 	for j, o := range s.nodes {
 		if j != i && o.up {
 			s.step(j, PeerDown{n.id, n.boot, refused})
@@ -259,6 +262,7 @@ func (s *sim) crash(i int, refused bool) {
 // pause makes a node stand still, as a stopped process: its disk and the network go on.
 func (s *sim) pause(i int) {
 	s.log("node %d stands still", i+1)
+	s.laws.still(i)
 	s.nodes[i].paused = true
 }
 
@@ -279,6 +283,7 @@ func (s *sim) sever(i, j int) {
 	if !a.up || !b.up || i == j {
 		return
 	}
+	s.laws.still(i)
 	s.net = slices.DeleteFunc(s.net, func(f simFrame) bool { return f.from == i && f.to == j || f.from == j && f.to == i })
 	for _, x := range [...][2]int{{i, j}, {j, i}} {
 		o := s.nodes[x[1]]
@@ -324,6 +329,7 @@ func (s *sim) flush(i int) {
 	if !n.up || n.paused {
 		return
 	}
+	n.stepped = false
 	n.core.Flush(s.now)
 	if saves := n.core.TakeSaves(); len(saves) > 0 {
 		takes := n.slow
@@ -346,9 +352,12 @@ func (s *sim) run(d Time) {
 	end := s.now + d
 	for s.now < end {
 		next := end
-		for _, n := range s.nodes {
+		for i, n := range s.nodes {
 			if !n.up {
 				continue
+			}
+			if n.stepped {
+				s.flush(i)
 			}
 			if !n.paused {
 				next = min(next, max(n.core.NextWake(), s.now+time.Microsecond))

@@ -119,7 +119,7 @@ func lateAnswer(t testing.TB) {
 		}
 		return false
 	}
-	s.nodes[a].paused = true
+	s.pause(a)
 	s.run(1500 * time.Millisecond)
 	s.tap = nil
 	s.nodes[b].slow, s.nodes[b].core.resigning = 0, false
