@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -93,6 +94,7 @@ func (r *reconciler) connect(p *metadata.Picture) {
 		if _, known := addrs[id]; !known && m.Cluster == mine && !p.Banned(id) {
 			addrs[id] = nativeAddr(m)
 		}
+		n.notOurs(m, mine)
 	}
 	for _, s := range n.peers.Peers() {
 		if _, ok := addrs[s.Node]; !ok && s.Addr != "" {
@@ -105,6 +107,16 @@ func (r *reconciler) connect(p *metadata.Picture) {
 				n.problems.add(err.Error())
 			}
 		}
+	}
+}
+
+// notOurs tells of a node that gossip brings and that is of another cluster under our name.
+func (n *Node) notOurs(m gossip.Member, mine record.ClusterID) {
+	if m.Cluster.IsZero() || m.Cluster == mine {
+		return
+	}
+	if text := fmt.Sprintf("node %d at %s is of cluster %v, this one of %v; clusters never merge: give each a name of its own with --cluster", m.Node, nativeAddr(m), m.Cluster, mine); n.problems.add(text) {
+		n.log.Warn("another cluster of the same name is near", "node", m.Node, "addr", nativeAddr(m), "cluster", m.Cluster)
 	}
 }
 

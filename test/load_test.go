@@ -24,6 +24,7 @@ import (
 type load struct {
 	c          *cluster
 	topic      string
+	acks       client.Acks
 	partitions int32
 	cl         *client.Client
 	p          []*client.Producer
@@ -76,7 +77,7 @@ func (c loadConfig) withDefaults() loadConfig {
 func (c *cluster) startLoad(topic string, cfg loadConfig) *load {
 	c.t.Helper()
 	cfg = cfg.withDefaults()
-	l := &load{c: c, topic: topic, cl: c.client()}
+	l := &load{c: c, topic: topic, acks: cfg.acks, cl: c.client()}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	c.t.Cleanup(l.halt)
@@ -280,7 +281,8 @@ func (l *load) finish() result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sightHistory()
-	for _, f := range check(history{start: start, sent: l.mu.sent, read: log, tails: [][]read{l.mu.tail}, sighted: l.mu.sighted}) {
+	h := history{start: start, sent: l.mu.sent, read: log, tails: [][]read{l.mu.tail}, sighted: l.mu.sighted, weakAcks: l.acks != client.AcksAll}
+	for _, f := range check(h) {
 		t.Error(f)
 	}
 	r := result{sent: len(l.mu.sent), read: len(log), errs: l.mu.errs, acks: l.mu.acks, redirects: stats.Redirects, retries: stats.Retries}

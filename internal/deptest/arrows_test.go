@@ -25,8 +25,8 @@ var arrows = []arrow{
 		why: "it parses, calls node and prints"},
 	{pkg: "cmd/edgectl", may: []string{"client", "transport/wire", "storage", "record"}, tests: []string{"node", "transport/..."},
 		why: "it talks to a node as any client does; storage is for dump alone"},
-	{pkg: "test", tests: []string{"client", "record", "transport/wire"},
-		why: "it tries processes from outside, as users do"},
+	{pkg: "test", tests: []string{"client", "record", "storage", "transport/wire"},
+		why: "it tries processes from outside, as users do; storage is for comparing what they left on disk"},
 	{pkg: "test", may: []string{"client", "record", "transport/wire"}, tests: []string{"...", "internal/..."}, why: "it knocks at built programs from outside"},
 	{pkg: "internal/...", may: []string{"..."}, why: "tests and tools may use everything"},
 }
