@@ -129,6 +129,9 @@ func (g *Gossip) SetMeta(m Meta) error {
 // id. Nodes of other clusters are not among them, unless they or we are virgin.
 func (g *Gossip) Members() []Member { return g.members.list() }
 
+// Strangers are nodes that are heard under our cluster's name and are of another cluster.
+func (g *Gossip) Strangers() []Member { return g.members.newest(false) }
+
 // Events holds a token when members or leaders have changed since it was taken last.
 func (g *Gossip) Events() <-chan struct{} { return g.events }
 

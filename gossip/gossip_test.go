@@ -221,6 +221,28 @@ func TestSavedAddressesFindTheOthers(t *testing.T) {
 	})
 }
 
+// A node that was known while it had no cluster, and then turns out to be of another, is not a
+// member any more, and can be told of.
+func TestStrangers_areToldApart(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		virgin := meta(2, 1)
+		virgin.Cluster, virgin.State = record.ClusterID{}, StateJoining
+		a := start(t, n, ip1, meta(1, 1))
+		defer a.Close()
+		b := start(t, n, ip2, virgin, joining(at1))
+		defer b.Close()
+		within(t, time.Minute, "together", sees(a, 1, 2))
+		virgin.Cluster = record.ClusterID{0xb}
+		if err := b.SetMeta(virgin); err != nil {
+			t.Fatal(err)
+		}
+		within(t, time.Minute, "apart", sees(a, 1))
+		if s := a.Strangers(); len(s) != 1 || s[0].Node != 2 || s[0].Cluster != virgin.Cluster {
+			t.Errorf("strangers %+v", s)
+		}
+	})
+}
+
 func TestClustersDoNotMix(t *testing.T) {
 	other := meta(2, 1)
 	other.Cluster = record.ClusterID{0xb}

@@ -155,13 +155,16 @@ func (ms *members) dead(name string) {
 }
 
 // list gives the newest life of each node that may mix with us, by node id.
-func (ms *members) list() []Member {
+func (ms *members) list() []Member { return ms.newest(true) }
+
+// newest gives the newest life of each node that may mix with us, or must not.
+func (ms *members) newest(mixes bool) []Member {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	newest := make(map[record.NodeID]Member, len(ms.mu.names))
 	for _, l := range ms.mu.names {
 		old, known := newest[l.Node]
-		if ms.mu.self.mixes(l.Meta) && (!known || l.BootCounter > old.BootCounter) {
+		if ms.mu.self.mixes(l.Meta) == mixes && (!known || l.BootCounter > old.BootCounter) {
 			newest[l.Node] = l.Member
 		}
 	}

@@ -199,6 +199,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if f := n.failure(); f != nil {
 		d.Problems = append(d.Problems, "storage failed: "+f.Error())
 	}
+	if why := n.gossip.Stats().LastRefused; why != "" {
+		d.Problems = append(d.Problems, "gossip refused a member: "+why)
+	}
 	if h := n.host.Load(); h != nil && h.DiskFull() {
 		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))
 	}

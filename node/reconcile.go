@@ -94,6 +94,8 @@ func (r *reconciler) connect(p *metadata.Picture) {
 		if _, known := addrs[id]; !known && m.Cluster == mine && !p.Banned(id) {
 			addrs[id] = nativeAddr(m)
 		}
+	}
+	for _, m := range n.gossip.Strangers() {
 		n.notOurs(m, mine)
 	}
 	for _, s := range n.peers.Peers() {
@@ -110,11 +112,8 @@ func (r *reconciler) connect(p *metadata.Picture) {
 	}
 }
 
-// notOurs tells of a node that gossip brings and that is of another cluster under our name.
+// notOurs tells of a node that is of another cluster under our name.
 func (n *Node) notOurs(m gossip.Member, mine record.ClusterID) {
-	if m.Cluster.IsZero() || m.Cluster == mine {
-		return
-	}
 	if text := fmt.Sprintf("node %d at %s is of cluster %v, this one of %v; clusters never merge: give each a name of its own with --cluster", m.Node, nativeAddr(m), m.Cluster, mine); n.problems.add(text) {
 		n.log.Warn("another cluster of the same name is near", "node", m.Node, "addr", nativeAddr(m), "cluster", m.Cluster)
 	}
