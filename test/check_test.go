@@ -4,7 +4,6 @@ package test
 
 import (
 	"fmt"
-	"slices"
 	"sort"
 )
 
@@ -191,9 +190,4 @@ func (v *verdict) oneLeader(sighted []ledBy, _ []read) {
 		}
 		leader[t] = s.leader
 	}
-}
-
-// sortRead puts what several readers were given into the order that check takes.
-func sortRead(log []read) {
-	slices.SortStableFunc(log, func(a, b read) int { return int(a.partition) - int(b.partition) })
 }

@@ -117,7 +117,7 @@ func (c *cluster) createTopic(name string, partitions int32, configs map[string]
 }
 
 // awaitLed waits until every node that runs names the same leader and epoch for each
-// partition of the topic, a leader that runs, and nothing is under-replicated by choice.
+// partition of the topic, and that leader runs.
 func (c *cluster) awaitLed(topic string) {
 	c.t.Helper()
 	eventually(c.t, topic+" is led, and all nodes agree on it", func() error { return c.agreed(topic) })

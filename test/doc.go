@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package test runs real edged processes on loopback, kills, stops and starves them, and
 // checks what the client was promised. Nothing in it knows the insides of a node: it has
 // the command line, the files a node writes, HTTP, and the native protocol.

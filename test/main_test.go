@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -58,7 +57,7 @@ func program(t testing.TB, name string) string {
 		if os.Getenv("EDGED_TEST_RACE") != "" {
 			args, env = append(args, "-race"), os.Environ()
 		}
-		cmd := exec.Command(filepath.Join(runtime.GOROOT(), "bin", "go"), append(args, "../cmd/edged", "../cmd/edgectl")...)
+		cmd := exec.Command("go", append(args, "../cmd/edged", "../cmd/edgectl")...)
 		cmd.Env = env
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.err = fmt.Errorf("go build: %w\n%s", err, out)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // insideEnv names the test that runs in namespaces of its own.
@@ -128,17 +127,5 @@ func ballast(t *testing.T, n *node, mb int) (free func()) {
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// within runs what must not hang.
-func within(t testing.TB, limit time.Duration, what string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(limit):
-		t.Fatalf("%s hangs: not done after %v", what, limit)
 	}
 }

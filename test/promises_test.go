@@ -5,8 +5,10 @@ package test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,6 +100,40 @@ func TestSizes_comeBackAsTheyWere(t *testing.T) {
 		t.Errorf("after one that was too large: %v", err)
 	}
 	atTheLimit(t, c, limit)
+}
+
+// A null, an empty and a filled key or value are nine different things, for every reader.
+func TestSizes_nullIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1)
+	c.createTopic("t", 1, nil)
+	cl := c.client()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p := cl.NewProducer(client.ProducerConfig{})
+	defer p.Close()
+	kinds := map[string][]byte{"null": nil, `""`: {}, `"x"`: []byte("x"), `{"base64":"/w=="}`: {0xff}}
+	var want []string
+	for key, k := range kinds {
+		for value, v := range kinds {
+			if _, err := p.ProduceSync(ctx, client.Record{Topic: "t", Key: k, Value: v}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, key+" "+value)
+		}
+	}
+	out := ctl{nodes: c.nodes}.must(t, "--json", "consume", "t")
+	var got []string
+	for line := range strings.Lines(out) {
+		var m messageJSON
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		got = append(got, string(m.Key)+" "+string(m.Value))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("consume prints\n%q, sent was\n%q", got, want)
+	}
 }
 
 // maxMessageBytes is the topic's limit as the cluster tells it.

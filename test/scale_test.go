@@ -13,14 +13,14 @@ import (
 func TestThousandPartitions(t *testing.T) {
 	const partitions = 1000
 	c := startCluster(t, 3)
-	any := ctl{nodes: c.nodes}
+	all := ctl{nodes: c.nodes}
 	began := time.Now()
-	any.must(t, "--timeout", "60s", "topic", "create", "big", "--partitions", fmt.Sprint(partitions))
+	all.must(t, "--timeout", "60s", "topic", "create", "big", "--partitions", fmt.Sprint(partitions))
 	created := time.Since(began)
 	c.awaitLed("big")
 	led := time.Since(began)
 	var rows []partitionJSON
-	any.json(t, &rows, "partition", "list")
+	all.json(t, &rows, "partition", "list")
 	if len(rows) != partitions {
 		t.Errorf("partition list has %d rows", len(rows))
 	}
