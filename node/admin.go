@@ -120,7 +120,7 @@ func (b broker) DeleteTopic(ctx context.Context, req wire.DeleteTopicRequest) er
 	}
 	t := b.n.machine.Picture().Topic(req.Name)
 	if t == nil {
-		return fmt.Errorf("topic %q: %w", req.Name, record.ErrUnknownTopic)
+		return b.n.unknownTopic(req.Name)
 	}
 	if _, err := b.n.propose(ctx, &metadata.DeleteTopic{Name: t.Name, ID: t.ID}); err != nil && !errors.Is(err, record.ErrUnknownTopic) {
 		return err
@@ -137,7 +137,7 @@ func (b broker) AlterTopic(ctx context.Context, req wire.AlterTopicRequest) erro
 	p := n.machine.Picture()
 	t := p.Topic(req.Name)
 	if t == nil {
-		return fmt.Errorf("topic %q: %w", req.Name, record.ErrUnknownTopic)
+		return n.unknownTopic(req.Name)
 	}
 	cmd := &metadata.AlterTopic{Name: t.Name, ID: t.ID, Set: req.Set, Unset: req.Unset, Partitions: req.Partitions}
 	if add := req.Partitions - int32(len(t.Partitions)); req.Partitions > 0 && add > 0 {
@@ -220,7 +220,7 @@ func (n *Node) transferHere(ctx context.Context, call transferCall) (transferAns
 func (b broker) LeaderHistory(_ context.Context, req wire.LeaderHistoryRequest) ([]wire.LeaderChange, error) {
 	p := b.n.machine.Picture()
 	if req.Topic != "" && p.Topic(req.Topic) == nil {
-		return nil, fmt.Errorf("topic %q: %w", req.Topic, record.ErrUnknownTopic)
+		return nil, b.n.unknownTopic(req.Topic)
 	}
 	limit := int(req.Limit)
 	if limit <= 0 {

@@ -47,7 +47,7 @@ func (n *Node) locate(topic string, number int32) (metadata.Location, *partition
 	case n.host.Load() == nil || p.ClusterID().IsZero():
 		return metadata.Location{}, nil, record.ErrNotReady
 	case t == nil:
-		return metadata.Location{}, nil, fmt.Errorf("topic %q: %w", topic, record.ErrUnknownTopic)
+		return metadata.Location{}, nil, n.unknownTopic(topic)
 	case number < 0 || int(number) >= len(t.Partitions):
 		return metadata.Location{}, nil, fmt.Errorf("topic %q has the partitions 0 to %d, not %d: %w", topic, len(t.Partitions)-1, number, record.ErrUnknownPartition)
 	}
@@ -57,6 +57,22 @@ func (n *Node) locate(topic string, number int32) (metadata.Location, *partition
 		part = nil
 	}
 	return at, part, nil
+}
+
+// unknownTopic is the answer for a topic that this node's copy of the metadata does not have.
+func (n *Node) unknownTopic(name string) error {
+	if !n.caughtUp() {
+		return fmt.Errorf("topic %q is not known here, but this node has not caught up with the cluster since its start: %w", name, record.ErrNotReady)
+	}
+	return fmt.Errorf("topic %q: %w", name, record.ErrUnknownTopic)
+}
+
+// caughtUp tells whether this node's copy of the metadata is of this life. After a start it is old
+// until this life's own record is seen in it: then it holds all that was decided before the start, and
+// not earlier does it say anything that something does not exist.
+func (n *Node) caughtUp() bool {
+	self := n.machine.Picture().Node(n.ident.Get().Node)
+	return self != nil && self.Boot == n.boot
 }
 
 // leaderOf is who leads a group as far as this node knows: from its own replica, else from gossip.

@@ -44,7 +44,7 @@ func (b broker) Metadata(_ context.Context, topics []string) (wire.Metadata, err
 			if _, twice := all[name]; twice {
 				continue
 			}
-			t := wire.Topic{Name: name, Err: fmt.Errorf("topic %q: %w", name, record.ErrUnknownTopic)}
+			t := wire.Topic{Name: name, Err: n.unknownTopic(name)}
 			if found := p.Topic(name); found != nil {
 				t = n.describeTopic(found)
 			}

@@ -53,29 +53,57 @@ func (n *Node) runJanitor() {
 // applyRetention asks the Core to move the beginning of partitions whose oldest records are past
 // their topic's limits. The leader decides, by an entry in the log, so that all replicas agree.
 func (n *Node) applyRetention(now time.Time) {
-	h := n.host.Load()
-	for _, t := range n.machine.Picture().Topics() {
+	h, picture, came := n.host.Load(), n.machine.Picture(), &n.came
+	if n.caughtUp() {
+		came.retain(func(g record.GroupID) bool { _, ok := picture.Group(g); return ok })
+	}
+	for _, t := range picture.Topics() {
 		c := t.Configs
-		before := int64(0)
-		if c.RetentionMs != metadata.Unlimited && now.After(epochStart) {
-			before = max(now.UnixMilli()-c.RetentionMs, 0)
-		}
-		if before == 0 && c.RetentionBytes == metadata.Unlimited {
-			continue
-		}
 		for _, p := range t.Partitions {
 			part := h.Lookup(p.Group)
 			if part == nil {
 				continue
 			}
+			if c.RetentionMs != metadata.Unlimited {
+				came.note(p.Group, time.Since(n.started), part.HighWatermark(), c.RetentionMs)
+			}
 			if v := part.View(); v.Role != partition.RoleLeader || !v.Serving || part.HighWatermark() == part.LogStart() {
 				continue
 			}
-			if keep, ok := n.store.RetentionPoint(p.Group, before, c.RetentionBytes, part.HighWatermark()); ok {
+			keep := record.Offset(-1)
+			if c.RetentionBytes != metadata.Unlimited {
+				if k, ok := n.store.RetentionPoint(p.Group, 0, c.RetentionBytes, part.HighWatermark()); ok {
+					keep = k
+				}
+			}
+			if c.RetentionMs != metadata.Unlimited {
+				keep = max(keep, n.keepByTime(p.Group, part, now, c.RetentionMs))
+			}
+			if keep > part.LogStart() {
 				n.moveLogStart(t.Name, p.Group, keep, c.RetentionBytes)
 			}
 		}
 	}
+}
+
+// keepByTime is the first offset to keep by the records' age, -1 if nothing is to go by it. Age is what
+// the records' timestamps say, unless they cannot be right: nothing is old for a clock that was
+// never set, nor is a record that such a clock stamped, until one behind it is; and what came to
+// this process less than the retention ago stays, whichever way clocks were set meanwhile.
+func (n *Node) keepByTime(g record.GroupID, part *partition.Partition, now time.Time, retention int64) record.Offset {
+	if !now.After(epochStart) {
+		return -1
+	}
+	high := part.HighWatermark()
+	keep, ok := n.store.RetentionPoint(g, max(now.UnixMilli()-retention, 0), -1, high)
+	if !ok {
+		return -1
+	}
+	stamped, _, ok, err := n.store.OffsetForTime(g, epochStart.UnixMilli(), high)
+	if err != nil || !ok || keep <= stamped {
+		return -1
+	}
+	return min(keep, n.came.before(g, time.Since(n.started), retention))
 }
 
 // moveLogStart proposes a new beginning. Live followers that are behind are waited for, unless the

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -207,7 +206,7 @@ func (b kafkaBroker) topic(t *metadata.Topic, asked string) (kafka.Topic, error)
 		return kafka.Topic{}, err
 	}
 	if t == nil {
-		return kafka.Topic{}, fmt.Errorf("topic %q: %w", asked, record.ErrUnknownTopic)
+		return kafka.Topic{}, b.n.unknownTopic(asked)
 	}
 	return b.n.kafkaTopic(t, b.n.up()), nil
 }

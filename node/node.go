@@ -76,6 +76,7 @@ type Node struct {
 	peers   *peer.Transport
 	gossip  *gossip.Gossip
 	history history
+	came    arrivals // the janitor's
 	metrics *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
@@ -203,7 +204,11 @@ func (n *Node) openData() (err error) {
 			}
 		},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	n.came = newArrivals(n.store.Groups())
+	return nil
 }
 
 func (n *Node) openListeners() (err error) {
