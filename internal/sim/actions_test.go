@@ -116,11 +116,11 @@ func createTopic(w *world) {
 	}
 	w.made++
 	t, n := &topic{name: fmt.Sprintf("made%d", w.made), transient: true}, w.made
-	w.wg.Go(func() {
+	w.clients.Go(func() {
 		if w.tryCreate(t, 1+n%2, 8000+n, 10*time.Second) {
 			for i, p := range t.partitions {
 				pr := &producer{router: newRouter(w, 500+10*n+i), name: t.name, part: p, acks: wire.AcksAll, pid: -1, inFlight: 3, pace: 30 * time.Millisecond, pad: 50}
-				w.wg.Go(pr.runIdempotent)
+				w.clients.Go(pr.runIdempotent)
 			}
 		}
 	})
@@ -289,12 +289,16 @@ func (w *world) addresses() []string {
 	return as
 }
 
+// spreadWithin is how soon all have heard of a new address and remember it over a restart.
+const spreadWithin = 10 * time.Second
+
 // moveOne gives a machine another address, while all others keep theirs and are there: who knows nobody's
 // address cannot be found again.
 func moveOne(w *world) {
-	if w.anyMachine(off) != nil || len(w.machines) < 3 {
+	if w.anyMachine(off) != nil || len(w.machines) < 3 || w.since()-w.moved < spreadWithin {
 		return
 	}
+	w.moved = w.since()
 	m := w.anyMachine(running)
 	m.powerCut(w.kept())
 	m.move()
@@ -312,7 +316,7 @@ func wipeOne(w *world) {
 	}
 	w.wiped = true
 	m.powerCut(0)
-	m.mem = vfs.NewCrashableMem()
+	m.mem, m.backup = vfs.NewCrashableMem(), nil
 	m.join = w.addresses()
 	w.story.tell(m.name, "DISK WIPED")
 	w.boot(m)
@@ -358,21 +362,23 @@ func cloneOne(w *world) {
 	w.boot(c)
 }
 
-// restoreOne starts a machine with the disk it had some time ago, which has to be refused, and then
-// with its own again.
+// restoreOne starts a machine with a disk it had in an earlier life, which has to be refused, and then
+// with its own again. A backup that was made in the life that ends with the restore tells nobody that it is
+// one: no start was counted in between.
 func restoreOne(w *world) {
-	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.boots > 1 && m.backup != nil })
+	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.backup != nil && m.backup.life < m.life.number })
 	if m == nil || w.anyMachine(off) != nil {
 		for _, m := range w.machines {
 			if m.life != nil && !m.clone && m.backup == nil {
-				m.backup = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 6))})
+				image := m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 6))})
+				m.backup = &backup{image, m.life.number}
 			}
 		}
 		return
 	}
 	m.powerCut(100)
 	own := m.mem
-	m.mem, m.backup = m.backup, nil
+	m.mem, m.backup = m.backup.mem, nil
 	w.story.tell(m.name, "BACKUP RESTORED")
 	w.boot(m)
 	l := m.life

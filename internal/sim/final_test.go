@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"edged/partition"
@@ -97,10 +99,8 @@ func (w *world) settled(p *part) bool {
 	if len(rs) == 0 {
 		return false
 	}
+	rs = slices.DeleteFunc(rs, func(r replica) bool { return r.v.Role == partition.RoleDamaged })
 	for _, r := range rs {
-		if r.v.Role == partition.RoleDamaged {
-			continue
-		}
 		if _, _, next, ok := r.l.n.Store().Bounds(g); !ok || next < r.p.HighWatermark() {
 			return false // its disk is not as far yet
 		}
@@ -124,6 +124,9 @@ func (w *world) checkReplicas() {
 		}
 		g, rs := w.replicas(p)
 		for _, r := range rs {
+			if r.v.Role == partition.RoleDamaged && p.topic.relaxed {
+				continue // it holds what the others have lost, as the topic's setting allows
+			}
 			if r.v.Role == partition.RoleDamaged {
 				w.fail(lawHealthy, "%s: its replica of %s: %v", r.l.m.name, p, r.v.Err)
 				return
@@ -208,32 +211,39 @@ func (w *world) checkPromises(p *part, who string, start record.Offset, at map[s
 
 // checkMetadata compares the cluster's state machine on all nodes.
 func (w *world) checkMetadata() {
-	ok := w.await(settleWithin, func() bool {
-		first, equal := int64(-1), true
-		for _, l := range w.lives() {
-			index, _, ok := l.n.MetadataState()
-			if first < 0 {
-				first = index
+	if w.await(settleWithin, func() bool {
+		var first []byte
+		for i, l := range w.lives() {
+			_, state, ok := l.n.MetadataState()
+			if i == 0 {
+				first = state
 			}
-			equal = equal && ok && index == first
+			if !ok || !bytes.Equal(state, first) {
+				return false
+			}
 		}
-		return equal
-	})
-	if !ok {
-		for _, l := range w.lives() {
-			index, _, member := l.n.MetadataState()
-			w.story.tell(l.m.name, "metadata at entry %d, member %v", index, member)
-		}
-		w.fail(lawEqualStates, "the metadata did not reach the same entry on all nodes within %v", settleWithin)
+		return true
+	}) {
 		return
 	}
-	states := map[int64]string{}
 	for _, l := range w.lives() {
-		index, state, _ := l.n.MetadataState()
-		if other, seen := states[index]; seen && other != string(state) {
-			w.fail(lawEqualStates, "the metadata at entry %d of %s is not that of others", index, l.m.name)
+		index, state, member := l.n.MetadataState()
+		w.story.tell(l.m.name, "metadata at entry %d, %d bytes, member %v", index, len(state), member)
+	}
+	w.fail(lawEqualStates, "the metadata did not become the same on all nodes within %v", settleWithin)
+}
+
+// sameMetadata compares what nodes have applied up to the same entry, while the run goes on.
+func (w *world) sameMetadata() {
+	for _, l := range w.lives() {
+		index, state, ok := l.n.MetadataState()
+		if !ok || index == 0 { // 0 also after a base record
+			continue
 		}
-		states[index] = string(state)
+		if other, seen := w.states[index]; seen && other != string(state) {
+			w.fail(lawEqualStates, "the metadata at entry %d of %s is not what others had there", index, l.m.name)
+		}
+		w.states[index] = string(state)
 	}
 }
 
@@ -306,6 +316,7 @@ func (w *world) observe() {
 			w.hist.led(l.m.name, c.Group, c.Epoch, c.Leader)
 		}
 	}
+	w.sameMetadata()
 	if len(clusters) > 1 {
 		w.fail(lawOneCluster, "the nodes are of %d clusters: %v", len(clusters), clusters)
 	}

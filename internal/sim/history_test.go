@@ -35,6 +35,7 @@ const (
 	lawStops       = "a node stops when told"
 	lawOneCluster  = "there is one cluster"
 	lawClone       = "of two nodes under one identity one ends and says why (law 6)"
+	lawReadBack    = "what was acknowledged can be read at once"
 	lawLinear      = "appends and reads are linearizable"
 )
 
@@ -60,7 +61,7 @@ type topic struct {
 	transient  bool          // will be deleted
 	retention  bool          // its log start may move
 	keepBytes  int64         // retention.bytes, if above 0
-	keepTime   time.Duration // retention.ms, if above 0
+	keepTime   time.Duration // retention.ms, unless it is unlimited
 	deleted    atomic.Bool
 	partitions []*part
 }
@@ -270,5 +271,24 @@ func (h *history) led(who string, g record.GroupID, e record.Epoch, leader recor
 func (h *history) lifeEnds(l *life) {
 	for _, c := range l.n.LeaderChanges() {
 		h.led(l.m.name, c.Group, c.Epoch, c.Leader)
+	}
+}
+
+// removed checks that what is before the log start was old enough to go. Of what was there when a node
+// started it knows nothing but the timestamps, so only what came later counts.
+func (h *history) removed(p *part, who string, start record.Offset) {
+	if p.topic.keepTime == 0 || start == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range p.ops {
+		if !s.strong || s.offset >= start || s.ret < time.Duration(h.w.booted.Load()) {
+			continue
+		}
+		if age := h.w.since() - s.ret; age < p.topic.keepTime {
+			h.w.fail(lawStart, "%s: the log of %s starts at %d, but the batch at %d is %v old and %v were to be kept", who, p, start, s.offset, age, p.topic.keepTime)
+			return
+		}
 	}
 }

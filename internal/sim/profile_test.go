@@ -62,15 +62,17 @@ func (w *world) setUp(p profile) {
 	if w.over() {
 		return
 	}
-	w.createTopic(&topic{name: "a"}, 1+w.rng.IntN(3), 0, nil)
+	forever := map[string]string{"retention.ms": "-1"}
+	w.createTopic(&topic{name: "a"}, 1+w.rng.IntN(3), 0, forever)
 	if w.chance(2) {
-		w.createTopic(&topic{name: "relaxed", relaxed: true}, 1, 0, map[string]string{"durability": "relaxed"})
+		w.createTopic(&topic{name: "relaxed", relaxed: true}, 1, 0, map[string]string{"durability": "relaxed", "retention.ms": "-1"})
 	}
 	if w.chance(2) {
 		keep := int64(64<<10 + w.rng.IntN(64<<10))
-		w.createTopic(&topic{name: "short", retention: true, keepBytes: keep}, 1, 0, map[string]string{"retention.bytes": strconv.FormatInt(keep, 10)})
+		w.createTopic(&topic{name: "short", retention: true, keepBytes: keep}, 1, 0, map[string]string{"retention.bytes": strconv.FormatInt(keep, 10), "retention.ms": "-1"})
 	}
 	if p.before != nil {
+		w.createTopic(&topic{name: "week", retention: true, keepTime: 7 * 24 * time.Hour}, 1, 0, nil)
 		w.createTopic(&topic{name: "brief", retention: true, keepTime: 3 * time.Second}, 1, 0, map[string]string{"retention.ms": "3000"})
 	}
 }
@@ -96,7 +98,7 @@ func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 // run is one whole run.
 func (w *world) run(p profile) {
 	w.setUp(p)
-	w.clients()
+	w.startClients()
 	total := 0
 	for _, a := range p.actions {
 		total += a.weight
@@ -127,6 +129,7 @@ func (w *world) settle() {
 		w.alive()
 	}
 	close(w.stop)
+	w.clients.Wait()
 	for _, check := range []func(){w.checkReplicas, w.checkMetadata, w.checkLinear, w.checkDisks} {
 		if !w.over() {
 			check()
@@ -174,18 +177,18 @@ func (w *world) awaitMembers(n int) {
 	}
 }
 
-// clients starts producers of every kind for each partition, and readers.
-func (w *world) clients() {
+// startClients starts producers of every kind for each partition, and readers.
+func (w *world) startClients() {
 	for i, p := range w.hist.parts() {
 		w.produceTo(i, p)
 	}
 	for i := range 1 + w.rng.IntN(2) {
-		w.wg.Go(newConsumer(w, i).run)
+		w.clients.Go(newConsumer(w, i).run)
 	}
 	if w.chance(2) {
 		r := w.newRealClient()
-		w.wg.Go(r.produce)
-		w.wg.Go(r.consume)
+		w.clients.Go(r.produce)
+		w.clients.Go(r.consume)
 	}
 }
 
@@ -200,9 +203,9 @@ func (w *world) produceTo(i int, p *part) {
 		pr := &producer{router: newRouter(w, n), name: fmt.Sprintf("p%d", n), part: p, acks: acks, pid: -1, inFlight: 1 + w.rng.IntN(5), pace: pace, pad: pad}
 		switch {
 		case k == 0, k == 2 && w.chance(2):
-			w.wg.Go(pr.runIdempotent)
+			w.clients.Go(pr.runIdempotent)
 		case k == 1 || w.chance(2):
-			w.wg.Go(pr.runOnce)
+			w.clients.Go(pr.runOnce)
 		}
 	}
 }

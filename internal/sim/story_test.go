@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -70,14 +71,15 @@ func (s *story) String() string {
 type teller struct {
 	s     *story
 	name  string
+	dead  *atomic.Bool // what a dead process still does is of no interest
 	attrs []slog.Attr
 }
 
 func (t teller) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
 func (t teller) Handle(_ context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "memberlist: ") {
-		return nil // it complains of every lost packet
+	if t.dead.Load() || strings.HasPrefix(r.Message, "memberlist: ") {
+		return nil // that complains of every lost packet
 	}
 	attrs := slices.Clone(t.attrs)
 	r.Attrs(func(a slog.Attr) bool {

@@ -40,18 +40,22 @@ type world struct {
 	story    *story
 	hist     *history
 	clock    wall
+	booted   atomic.Int64 // when a machine was last started, since the world began
 	broken   atomic.Pointer[violation]
 	stop     chan struct{} // ends the clients
 	wg       sync.WaitGroup
+	clients  sync.WaitGroup
 	machines []*machine // changed by the script only, under mu
 
 	// What the script keeps in mind.
-	link     memnet.Link   // as long as nothing is wrong with it
-	small    bool          // limits that make every queue and cache turn over
-	diskPace time.Duration // of a healthy disk
-	made     int           // topics
+	link     memnet.Link      // as long as nothing is wrong with it
+	small    bool             // limits that make every queue and cache turn over
+	diskPace time.Duration    // of a healthy disk
+	made     int              // topics
+	states   map[int64]string // of the metadata, by entry
 	wiped    bool
 	clones   int
+	moved    time.Duration // when a machine was last given another address
 
 	// mu guards what clients look up while the script changes it: which machines there are, and the
 	// life of each.
@@ -71,7 +75,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), net: memnet.New(), story: newStory(), stop: make(chan struct{})}
 	w.net.SetRand(rand.New(rand.NewPCG(seed, 2)))
 	w.hist = newHistory(w)
-	w.names = map[record.NodeID]string{}
+	w.names, w.states = map[record.NodeID]string{}, map[int64]string{}
 	return w
 }
 
@@ -105,22 +109,26 @@ func (w *world) name(id record.NodeID) string {
 
 // machine is one computer with a disk. Its life is the process on it.
 type machine struct {
-	w     *world
-	index int
-	name  string
-	addrs int // addresses it had so far
-	host  *memnet.Host
-	mem   *vfs.MemFS
-	disk  *disk
-	life  *life // nil while nothing runs
-	boots int
-	clone bool     // of another machine
-	of    *machine // that one
-	// backup is what the disk was once.
-	backup *vfs.MemFS
+	w      *world
+	index  int
+	name   string
+	addrs  int // addresses it had so far
+	host   *memnet.Host
+	mem    *vfs.MemFS
+	disk   *disk
+	life   *life // nil while nothing runs
+	boots  int
+	clone  bool     // of another machine
+	of     *machine // that one
+	backup *backup  // what the disk was once
 	// nodes that form the cluster together; 0 joins one
 	expect int
 	join   []string
+}
+
+type backup struct {
+	mem  *vfs.MemFS
+	life int // in which it was made
 }
 
 func (w *world) addMachine(expect int, join []string) *machine {
@@ -155,8 +163,9 @@ type life struct {
 	err    error         // what Run returned
 	gone   chan struct{} // the process is dead, whatever its goroutines still do
 
-	gate sync.RWMutex // an answer is taken before a death or not at all
-	dead bool
+	silent *atomic.Bool // as dead, for its log
+	gate   sync.RWMutex // an answer is taken before a death or not at all
+	dead   bool
 }
 
 // state is what a node says of itself, in one line per group.
@@ -203,6 +212,7 @@ func (w *world) replicaNames(rs []record.ReplicaID) string {
 func (m *machine) start() error {
 	w := m.w
 	m.boots++
+	w.booted.Store(int64(w.since()))
 	m.disk = newDisk(m.mem, w.seed<<8|uint64(m.boots))
 	m.disk.setSlow(w.diskPace)
 	g, err := gossipOn(m.host)
@@ -212,9 +222,9 @@ func (m *machine) start() error {
 	cfg := node.DefaultConfig()
 	cfg.DataDir, cfg.NodeName, cfg.Cluster = dataDir, m.name, "sim"
 	cfg.Advertise, cfg.BootstrapExpect, cfg.Join = m.addr(), m.expect, m.join
-	host := m.host
+	host, dead := m.host, new(atomic.Bool)
 	n, err := node.New(cfg, node.Options{
-		Logger: slog.New(teller{s: w.story, name: m.name}), Version: "sim", FS: m.disk, Gossip: g,
+		Logger: slog.New(teller{s: w.story, name: m.name, dead: dead}), Version: "sim", FS: m.disk, Gossip: g,
 		Listen: func(addr string) (net.Listener, error) {
 			_, p, err := net.SplitHostPort(addr)
 			if err != nil {
@@ -233,7 +243,7 @@ func (m *machine) start() error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
+	l := &life{silent: dead, m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
 	w.mu.Lock()
 	w.names[l.id], m.life = m.name, l
 	w.mu.Unlock()
@@ -270,6 +280,7 @@ func (l *life) die(end func()) {
 	l.m.w.hist.lifeEnds(l)
 	l.gate.Lock()
 	l.dead = true
+	l.silent.Store(true)
 	end()
 	l.gate.Unlock()
 	close(l.gone)
@@ -356,7 +367,13 @@ func (l *life) produce(req wire.ProduceRequest, patience time.Duration) <-chan w
 			close(answered)
 		})
 	}
-	l.n.Broker().Produce(req, func(r wire.ProduceResponse) { l.answer(func() { finish(r) }) })
+	end := req.Batch.Span()
+	l.n.Broker().Produce(req, func(r wire.ProduceResponse) {
+		if r.Err == nil && req.Acks == wire.AcksAll {
+			l.readable(req, r.BaseOffset+record.Offset(end))
+		}
+		l.answer(func() { finish(r) })
+	})
 	go func() {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
@@ -369,6 +386,17 @@ func (l *life) produce(req wire.ProduceRequest, patience time.Duration) <-chan w
 		}
 	}()
 	return out
+}
+
+// readable checks, at the moment when a batch is acknowledged, that it can be read.
+func (l *life) readable(req wire.ProduceRequest, end record.Offset) {
+	t := l.n.Picture().Topic(req.Topic)
+	if t == nil {
+		return
+	}
+	if pp := l.n.Host().Lookup(t.Partitions[req.Partition].Group); pp.HighWatermark() < end {
+		l.m.w.fail(lawReadBack, "%s acknowledged a batch of %s/%d up to offset %d while its high watermark was %d", l.m.name, req.Topic, req.Partition, end, pp.HighWatermark())
+	}
 }
 
 // ask calls a node; false if it died before it answered.
