@@ -90,8 +90,12 @@ func (r *reconciler) connect(p *metadata.Picture) {
 			addrs[node.ID] = nativeAddr(m)
 		}
 	}
-	for id, m := range heard { // also who is in the cluster and not in our copy of the registry yet
-		if _, known := addrs[id]; !known && m.Cluster == mine && !p.Banned(id) {
+	// Also who is in the cluster and not in our copy of the registry yet. A founder is so before
+	// gossip says it of him.
+	v := n.host.Load().Partition(record.MetadataGroup).View()
+	founders := nodesOf(slices.Concat(v.Voters, v.Learners))
+	for id, m := range heard {
+		if _, known := addrs[id]; !known && (m.Cluster == mine || slices.Contains(founders, id)) && !p.Banned(id) {
 			addrs[id] = nativeAddr(m)
 		}
 	}
