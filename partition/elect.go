@@ -22,6 +22,9 @@ func (c *Core) setAwake(g *group, on bool) {
 		if len(c.awake) == 1 {
 			c.nextTick = max(c.nextTick, c.now+c.cfg.Timing.Tick)
 		}
+		for i := range g.answered {
+			g.answered[i] = c.now // nobody was asked while it slept
+		}
 		c.shareAwake(g, 1)
 	} else {
 		c.shareAwake(g, -1)
@@ -219,8 +222,8 @@ func (c *Core) leaderMaySleep(g *group) bool {
 
 // silent tells that a replica on a live node does not take part.
 func (c *Core) silent(g *group, r record.ReplicaID) bool {
-	pr, ok := g.progress(r)
-	return ok && !pr.RecentActive && c.now-g.lastTraffic >= giveUpAfter*c.cfg.Timing.SleepAfter
+	i, ok := slices.BinarySearch(g.nodes, r.Node())
+	return ok && c.now-g.answered[i] >= giveUpAfter*c.cfg.Timing.SleepAfter
 }
 
 // progress is what the leader knows of another member.
@@ -233,19 +236,24 @@ func (g *group) progress(r record.ReplicaID) (found tracker.Progress, ok bool) {
 	return found, ok
 }
 
-// snapshotsDue gives up base records that a follower never confirmed: Raft would wait for ever.
+// snapshotsDue ends the wait for base records, which Raft would keep up for ever: where one was never
+// confirmed, and where it was, but the log begins later by now.
 func (c *Core) snapshotsDue(g *group) {
 	kept := g.snapshots[:0]
 	for _, s := range g.snapshots {
 		pr, ok := g.progress(s.to)
+		status := raft.SnapshotFailure
 		switch {
 		case !ok || pr.State != tracker.StateSnapshot:
-		case c.now >= s.until || !c.live(s.to.Node()):
-			c.guard(g, func() { g.rn.ReportSnapshot(uint64(s.to), raft.SnapshotFailure) })
-			c.touch(g, true)
-		default:
+			continue
+		case pr.Match >= s.index:
+			status = raft.SnapshotFinish
+		case c.now < s.until && c.live(s.to.Node()):
 			kept = append(kept, s)
+			continue
 		}
+		c.guard(g, func() { g.rn.ReportSnapshot(uint64(s.to), status) })
+		c.touch(g, true)
 	}
 	g.snapshots = kept
 }
@@ -284,6 +292,7 @@ func (c *Core) becomeLeader(g *group) {
 		g.proposed = g.appliedNext
 	}
 	g.snapshots, g.transferTo, g.transferUntil, g.told = nil, 0, 0, nil
+	g.resetAnswered(c.now)
 	g.confPending = g.log.last // Raft refuses changes until it has applied what was there
 	if g.reason == "" {
 		g.reason = "no leader was known"
@@ -326,10 +335,16 @@ func (c *Core) campaignsDue() {
 			c.wakeGroup(g)
 			g.campaignAt = c.now + c.campaignDelay(g)
 		}
+		if len(g.poll.grants) > 0 && g.poll.until <= c.now {
+			c.endPoll(g)
+		}
 		if g.campaignAt <= c.now {
 			c.campaign(g)
 		}
 		c.nextCampaign = min(c.nextCampaign, g.campaignAt)
+		if len(g.poll.grants) > 0 {
+			c.nextCampaign = min(c.nextCampaign, g.poll.until)
+		}
 	}
 }
 
@@ -346,6 +361,10 @@ func (c *Core) campaign(g *group) {
 	c.touch(g, true)
 	back := min(t.CampaignRetry<<min(g.campaigns-1, 4), 10*t.CampaignRetry)
 	g.campaignAt = c.now + c.campaignDelay(g) + back
+	if g.relaxed() {
+		g.poll = poll{term: g.term + 1, until: c.now + 3*t.CampaignRetry}
+		g.campaignAt = max(g.campaignAt, g.poll.until+t.CampaignRetry)
+	}
 }
 
 // mayCampaign tells whether an election could be won here, and should be.

@@ -41,6 +41,7 @@ type group struct {
 	conf      storage.ConfState
 	confMoved bool
 	nodes     []record.NodeID // the other nodes of conf, ascending; replaced, never changed
+	answered  []Time          // when each of them last answered this leader
 	// confPending is the index up to which a configuration change may be on its way: of a change
 	// proposed here, or of all that an earlier leader may have left behind.
 	confPending uint64
@@ -87,6 +88,7 @@ type group struct {
 	strayAt        int   // place in Core.strays, -1 if it is led where it should be
 	campaignAt     Time
 	campaigns      int
+	poll           poll   // of a relaxed group
 	candidateTerm  uint64 // the last term in which this replica was a candidate
 	lastTraffic    Time
 	askedAt        Time             // when a sleeping leader was last asked for news
@@ -109,6 +111,7 @@ type tailEntry struct {
 // snapshotWait is a base record on its way to a follower.
 type snapshotWait struct {
 	to    record.ReplicaID
+	index uint64
 	until Time
 }
 
@@ -208,18 +211,6 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 	g.commitTail(g.heard)
 	g.log.snap = func() *pb.Snapshot { return g.baseSnapshot() }
 	return nil
-}
-
-// distrust is for a replica that answered before its fsync and was then cut off: entries that it
-// confirmed may be gone. A new term makes the leader forget what it believes this replica
-// has; Raft allows a member to be in any later term.
-func (c *Core) distrust(g *group) {
-	g.log.hs = storage.HardState{Term: g.log.hs.Term + 1}
-	g.term = g.log.hs.Term
-	hs := g.log.hs
-	s := Save{Sync: true, Update: c.update(g)}
-	s.Update.HardState = &hs
-	c.pushSave(g, s)
 }
 
 func (g *group) restoreState(state []byte) error {
@@ -412,10 +403,18 @@ func (c *Core) setConf(g *group, conf storage.ConfState) {
 			g.nodes = append(g.nodes, n)
 		}
 	}
+	g.resetAnswered(c.now)
 	if g.awakeAt >= 0 {
 		c.shareAwake(g, 1)
 	}
 	c.stirred = true // another majority may be live
+}
+
+func (g *group) resetAnswered(now Time) {
+	g.answered = make([]Time, len(g.nodes))
+	for i := range g.answered {
+		g.answered[i] = now
+	}
 }
 
 func (g *group) reasonText(leader record.NodeID) string {

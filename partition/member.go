@@ -81,15 +81,26 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 		s.Checkpoint = storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState{kind: a.Machine, relaxed: a.Relaxed}.encode()}
 	}
 	s.LastIndex, s.NextOffset = s.Base.Index, s.Base.NextOffset
+	return c.found(s, a.done)
+}
+
+// found opens a replica that begins with s and puts it on disk.
+func (c *Core) found(s storage.GroupState, done func(error)) *group {
 	g := c.open(s, false)
 	for _, p := range c.peers {
 		p.dispute.askAt = disputes // who leads it may sleep
 	}
-	base, hs, cp := s.Base, s.HardState, s.Checkpoint
-	c.pushSave(g, Save{Sync: true, then: a.done, Update: storage.Update{
-		Group: a.Group, Replica: own, Class: a.Class, Reset: &base, HardState: &hs, Checkpoint: &cp,
+	c.pushSave(g, Save{Sync: true, then: done, Update: storage.Update{
+		Group: g.id, Replica: g.replica, Class: g.class, Reset: &s.Base, HardState: &s.HardState, Checkpoint: &s.Checkpoint,
 	}})
 	return g
+}
+
+// forget takes a group out of the Core. Saves of it that are in flight mean nothing any more.
+func (c *Core) forget(g *group) {
+	g.removed = true
+	delete(c.groups, g.id)
+	c.order = slices.DeleteFunc(c.order, func(o *group) bool { return o == g })
 }
 
 // removeReplica forgets a replica for good, by command or by a tombstone that names it. If
@@ -102,9 +113,7 @@ func (c *Core) removeReplica(r *RemoveReplica) {
 	}
 	g.role, g.lead, g.serving, g.damaged = RoleNone, 0, false, nil
 	c.retire(g, record.ErrUnknownPartition)
-	g.removed = true
-	delete(c.groups, g.id)
-	c.order = slices.DeleteFunc(c.order, func(o *group) bool { return o == g })
+	c.forget(g)
 	g.part.view.Store(&View{Leader: record.NoNode, Epoch: record.NoEpoch})
 	g.part.wake()
 	c.queueSave(g, Save{Sync: true, then: r.Done, Update: storage.Update{Group: g.id, Replica: g.replica, Remove: true}})

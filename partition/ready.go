@@ -435,10 +435,11 @@ func (c *Core) moveBase(g *group, b storage.Base) {
 }
 
 // trimMachineLog lets a state machine's log begin later: its history is in the state. Each
-// replica does so by itself; nobody reads these entries by offset.
+// replica does so by itself; nobody reads these entries by offset. While a follower takes a base
+// record the log after that stays.
 func (c *Core) trimMachineLog(g *group) {
 	keep := c.cfg.Limits.MachineLog
-	if g.machine == nil || g.applied < g.log.base.Index+2*keep {
+	if g.machine == nil || g.applied < g.log.base.Index+2*keep || len(g.snapshots) > 0 {
 		return
 	}
 	at := g.applied - keep

@@ -294,8 +294,15 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 		return
 	}
 	if why := c.contradicts(g, m); why != nil {
-		c.damage(g, why)
+		if g.relaxed() {
+			c.startOver(g, why)
+		} else {
+			c.damage(g, why)
+		}
 		return
+	}
+	if i, ok := slices.BinarySearch(g.nodes, s.node); ok {
+		g.answered[i] = c.now
 	}
 	switch m.GetType() {
 	case pb.MsgHeartbeat, pb.MsgHeartbeatResp: // not traffic, or nothing would ever sleep
@@ -310,6 +317,12 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 				return // the leader sends it again
 			}
 			c.wakeGroup(g)
+		}
+	case pb.MsgPreVoteResp:
+		c.refresh(g)
+		c.wakeGroup(g)
+		if !c.longest(g, m) {
+			return
 		}
 	case pb.MsgTimeoutNow:
 		c.wakeGroup(g)
@@ -373,7 +386,7 @@ func (c *Core) send(g *group, m *pb.Message) {
 	}
 	f.raft(g.id, m)
 	if m.GetType() == pb.MsgSnap {
-		g.snapshots = append(g.snapshots, snapshotWait{to: to, until: c.now + c.cfg.Timing.SnapshotTimeout})
+		g.snapshots = append(g.snapshots, snapshotWait{to: to, index: m.GetSnapshot().GetMetadata().GetIndex(), until: c.now + c.cfg.Timing.SnapshotTimeout})
 	}
 	if f.size >= c.cfg.Limits.Frame {
 		c.flushFrame(s, f)

@@ -233,8 +233,8 @@ func TestSession_lostCommitIsAskedFor(t *testing.T) {
 		return r.acked && fg.log.last == g.log.last && fg.committed < g.log.last
 	})
 	s.cut[[2]int{l, f}] = true
-	s.nodes[l].core.setAwake(g, false) // as if all heartbeats had been lost
 	s.run(50 * time.Millisecond)
+	s.nodes[l].core.setAwake(g, false) // as if all heartbeats had been lost
 	clear(s.cut)
 	s.await("the follower knows", 5*time.Second, func() bool { return s.group(f, 1).high == g.high })
 }

@@ -165,6 +165,9 @@ func (n *simNode) Send(to record.NodeID, class Class, payload [][]byte) bool {
 			s.linkAt[link] = at
 		}
 		f := simFrame{at: at, from: i, to: j, boot: n.boot, payload: b}
+		if debugFrame != nil {
+			debugFrame(s, f)
+		}
 		if s.tap == nil || !s.tap(f) {
 			s.net = append(s.net, f)
 		}
@@ -463,3 +466,5 @@ func (c *Core) dueTimes() string {
 	return fmt.Sprintf("beat %v disk %v return %v tick %v of %d campaign %v of %d holding %d deaths %v",
 		c.nextBeat(), c.disk.due(&c.cfg.Timing), c.nextReturn, c.nextTick, len(c.awake), c.nextCampaign, len(c.leaderless), len(c.holding), deaths)
 }
+
+var debugFrame func(*sim, simFrame)

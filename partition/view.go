@@ -40,7 +40,8 @@ type View struct {
 
 // Partition is a group as the rest of the node sees it. The Core writes it, anyone reads it.
 //
-// logStart <= high and readable <= high; none of them goes back. high is the end of what is committed.
+// logStart <= high and readable <= high; none of them goes back while the replica lives, unless it is
+// of a relaxed group and has to start over. high is the end of what is committed.
 type Partition struct {
 	Group    record.GroupID
 	view     atomic.Pointer[View]
@@ -139,6 +140,14 @@ func (c *Core) publish(g *group) {
 			c.cfg.OnLeader(LeaderChange{Group: g.id, Leader: leader, Epoch: epoch, Reason: g.reasonText(leader)})
 		}
 	}
+}
+
+// lower forgets the offsets of a log that is given up.
+func (p *Partition) lower() {
+	for _, a := range [...]*atomic.Int64{&p.logStart, &p.readable, &p.high} {
+		a.Store(0)
+	}
+	p.wake()
 }
 
 // raise moves an offset forward and tells whether it did.
