@@ -36,6 +36,7 @@ func untilRefused(t *testing.T, raw *rawConn, topic string, from int64, most int
 // A disk that fills up: the node lives, reads go on, produce gets an error that says to come
 // back, and it takes records again when there is room. Everything acknowledged is there.
 func TestDiskFull_livesAndResumes(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}
@@ -90,6 +91,7 @@ func TestDiskFull_livesAndResumes(t *testing.T) {
 
 // When the disk of one of three nodes is full, the others go on and clients do not notice.
 func TestDiskFull_othersTakeOver(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}

@@ -3,10 +3,13 @@
 package test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -25,6 +28,11 @@ func pick(normal, inLong int) int {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most tests wait for a timeout, a disk or an election most of the time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if binaries.dir != binaries.given {
 			_ = os.RemoveAll(binaries.dir) // a leftover in the temporary directory harms nobody

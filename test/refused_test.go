@@ -146,7 +146,7 @@ func TestRefused_dataDirectoryOfNoUse(t *testing.T) {
 	body := newer[:len(newer)-4]
 	binary.BigEndian.PutUint32(newer[len(body):], crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	write(t, identity, string(newer))
-	refusedWith(t, 1, onLoopback(n.data), "format 99", "newer")
+	refusedWith(t, 78, onLoopback(n.data), "format 99", "newer")
 	write(t, identity, string(whole))
 	marker, err := filepath.Glob(filepath.Join(n.data, "store", "marker.format-version.*"))
 	if err != nil || len(marker) != 1 {
@@ -154,12 +154,12 @@ func TestRefused_dataDirectoryOfNoUse(t *testing.T) {
 	}
 	future := marker[0][:strings.LastIndex(marker[0], ".")] + ".099"
 	rename(t, marker[0], future)
-	refusedWith(t, 1, onLoopback(n.data), "99", "newer")
+	refusedWith(t, 78, onLoopback(n.data), "99", "newer")
 	rename(t, future, marker[0])
 
 	// Both copies cut short.
 	n.truncateIdentity()
-	refusedWith(t, 1, onLoopback(n.data), "identity", n.data)
+	refusedWith(t, 78, onLoopback(n.data), "identity", n.data)
 	for _, name := range []string{"identity", "identity.copy"} {
 		write(t, filepath.Join(n.data, name), string(whole))
 	}
@@ -176,6 +176,7 @@ func rename(t testing.TB, from, to string) {
 
 // A data directory on a file system that was mounted read-only.
 func TestRefused_readOnlyDataDirectory(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}

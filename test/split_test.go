@@ -11,6 +11,7 @@ import (
 // A leader that is cut off from the others, but not from clients, is replaced; it acknowledges
 // nothing that they do not have, and says so. Healed, it follows.
 func TestSplit_lonelyLeaderAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}
@@ -48,6 +49,7 @@ func TestSplit_lonelyLeaderAcknowledgesNothing(t *testing.T) {
 
 // A follower that was cut off for a while and comes back does not disturb the leader.
 func TestSplit_returningFollowerDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}
@@ -75,6 +77,7 @@ func TestSplit_returningFollowerDisturbsNobody(t *testing.T) {
 // Links that fail in one direction only, and a link between two of three nodes: there is always
 // a leader that works, and nothing is lost.
 func TestSplit_oneWayAndPartial(t *testing.T) {
+	t.Parallel()
 	if !inOwnNamespaces(t) {
 		return
 	}
