@@ -377,16 +377,17 @@ func runEdged(t testing.TB, args ...string) (code int, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// freePort gives a port of ip that nothing listens at, for nodes that must know each other
-// before they start. Nobody else uses the address, so it stays free.
+// freePort gives a port of ip for nodes that must know each other before they start. It is not one
+// of those that the kernel gives out: the node's own listeners could get it before gossip does.
 func freePort(t testing.TB, ip string) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		addr := net.JoinHostPort(ip, strconv.Itoa(10_000+rand.IntN(20_000)))
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			_ = ln.Close() // nobody has used it
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // level is how much nodes log; EDGED_TEST_LOG_LEVEL=debug for a closer look at one test.
