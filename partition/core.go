@@ -74,6 +74,7 @@ type Core struct {
 	cacheBytes           int64
 	cacheOrder           []cached // entries by age, for eviction
 	disk                 diskState
+	current              current
 	resigning            bool
 	failed               error
 	stats                Stats

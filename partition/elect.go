@@ -164,6 +164,7 @@ func (c *Core) tick() {
 			c.touch(g, true)
 		default:
 			c.askForNews(g)
+			c.askCurrent(g)
 		}
 	}
 }
@@ -192,7 +193,7 @@ func (c *Core) maySleep(g *group) bool {
 	case g.lead == 0:
 		return !c.mayCampaign(g) // looked at again when somebody comes to life
 	}
-	return c.live(g.lead.Node()) && g.applied == g.log.last
+	return c.live(g.lead.Node()) && g.applied == g.log.last && (c.current.known || g.id != record.MetadataGroup)
 }
 
 // giveUpAfter is how many times SleepAfter a live member may say nothing at all before its
@@ -312,6 +313,7 @@ func (c *Core) followUp(g *group) {
 	if len(g.held) > 0 && !c.mayHold(g) {
 		c.retryHeld(g)
 	}
+	c.askCurrent(g)
 	if view := g.part.View(); g.lead != 0 && view.Leader == g.lead.Node() && view.Epoch == record.Epoch(g.term) {
 		g.reason = "" // told already
 	}

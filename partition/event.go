@@ -89,6 +89,10 @@ type Assignment struct {
 	Relaxed bool
 	// MaxBatch is the largest batch taken, in bytes.
 	MaxBatch int32
+	// AsOf is the entry of the metadata group that this assignment was read after, 0 to make the
+	// replica in any case. A replica is made only by an assignment that is as recent as what was
+	// committed when this node started; else Done gets record.ErrNotReady: tell it again then.
+	AsOf uint64
 	// Done, if set, is called when the local replica is on disk, at once if it was there or is not
 	// to be here.
 	Done func(error)

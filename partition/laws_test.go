@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -22,9 +23,9 @@ type laws struct {
 	hashes  map[entryKey]uint64
 	// committed terms by index, from the first index on that was seen
 	committed map[record.GroupID]map[uint64]uint64
-	lastIndex map[record.GroupID]uint64        // highest committed
-	high      map[record.GroupID]record.Offset // highest published
-	ackedEnd  map[record.GroupID]record.Offset
+	lastIndex map[groupEpoch]uint64          // highest committed entry of a term
+	high      map[groupEpoch]record.Offset   // highest published by who was in that epoch
+	ackedEnd  map[groupEpoch]record.Offset   // by its leader
 	seen      []map[record.GroupID]*nodeSeen // by node, of this life
 	relaxed   map[record.GroupID]bool        // groups that promise less
 	damaged   bool                           // a test damages replicas itself
@@ -57,8 +58,8 @@ type nodeSeen struct {
 
 func newLaws(s *sim) *laws {
 	return &laws{s: s, leaders: map[groupEpoch]record.NodeID{}, votes: map[vote]record.ReplicaID{}, beats: map[envelope]beatSeen{}, hashes: map[entryKey]uint64{},
-		committed: map[record.GroupID]map[uint64]uint64{}, lastIndex: map[record.GroupID]uint64{}, high: map[record.GroupID]record.Offset{},
-		ackedEnd: map[record.GroupID]record.Offset{}, relaxed: map[record.GroupID]bool{}}
+		committed: map[record.GroupID]map[uint64]uint64{}, lastIndex: map[groupEpoch]uint64{}, high: map[groupEpoch]record.Offset{},
+		ackedEnd: map[groupEpoch]record.Offset{}, relaxed: map[record.GroupID]bool{}}
 }
 
 // born forgets what was seen of a node's earlier life.
@@ -162,7 +163,8 @@ func (l *laws) acked(i int, r *simRecord) {
 	if g.high <= r.offset {
 		l.s.fail("record %s was answered with offset %d at high watermark %d", r.value, r.offset, g.high)
 	}
-	l.ackedEnd[r.group] = max(l.ackedEnd[r.group], r.offset+1)
+	k := groupEpoch{r.group, record.Epoch(g.term)}
+	l.ackedEnd[k] = max(l.ackedEnd[k], r.offset+1)
 }
 
 // turn checks a node after its turn.
@@ -249,25 +251,38 @@ func (l *laws) commits(i int, g *group, was *nodeSeen) {
 			l.s.fail("node %d group %d: entry %d is committed in term %d here and in %d elsewhere", i+1, g.id, index, term, old)
 		}
 		terms[index] = term
+		k := groupEpoch{g.id, record.Epoch(term)}
+		l.lastIndex[k] = max(l.lastIndex[k], index)
 	}
 	was.committed, was.high = g.committed, g.high
-	l.lastIndex[g.id] = max(l.lastIndex[g.id], g.committed)
 }
 
 // serves: a leader that begins to serve has everything that was committed, acknowledged or
-// shown before (law 4).
+// shown in its epoch or an earlier one (law 4). What came later it cannot know.
 func (l *laws) serves(i int, g *group, was *nodeSeen) {
 	epoch := record.Epoch(g.term)
 	if g.role == RoleLeader && g.serving && was.serving != epoch {
 		was.serving = epoch
-		if g.high < l.high[g.id] || g.high < l.ackedEnd[g.id] {
-			l.s.fail("node %d serves group %d in epoch %d at high watermark %d; %d was shown and %d acknowledged before", i+1, g.id, epoch, g.high, l.high[g.id], l.ackedEnd[g.id])
+		shown, acked, last := upTo(l.high, g.id, epoch), upTo(l.ackedEnd, g.id, epoch), upTo(l.lastIndex, g.id, epoch)
+		if g.high < shown || g.high < acked {
+			l.s.fail("node %d serves group %d in epoch %d at high watermark %d; %d was shown and %d acknowledged before", i+1, g.id, epoch, g.high, shown, acked)
 		}
-		if last := l.lastIndex[g.id]; last > g.log.base.Index && (last > g.log.last || g.log.term(last) != l.committed[g.id][last]) {
+		if last > g.log.base.Index && (last > g.log.last || g.log.term(last) != l.committed[g.id][last]) {
 			l.s.fail("node %d leads group %d in epoch %d without the committed entry %d", i+1, g.id, epoch, last)
 		}
 	}
-	l.high[g.id] = max(l.high[g.id], g.high)
+	k := groupEpoch{g.id, epoch}
+	l.high[k] = max(l.high[k], g.high)
+}
+
+// upTo is the highest value that a group had up to an epoch.
+func upTo[T cmp.Ordered](m map[groupEpoch]T, g record.GroupID, epoch record.Epoch) (highest T) {
+	for k, v := range m {
+		if k.g == g && k.e <= epoch {
+			highest = max(highest, v)
+		}
+	}
+	return highest
 }
 
 // contents reads a node's log as a consumer would: value by offset, up to the high watermark.

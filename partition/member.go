@@ -27,6 +27,10 @@ func (c *Core) configure(a *Assignment) {
 			a.done(c.failed)
 			return
 		}
+		if !c.mayMake(a) {
+			a.done(record.ErrNotReady)
+			return
+		}
 		g = c.create(a, own)
 	} else {
 		a.done(g.damaged)

@@ -44,6 +44,7 @@ func (c *Core) ready(g *group) {
 		// Who was still leader when its entry was committed hears of it, then the role changes.
 		c.commitTo(g, g.heard)
 		c.settleRole(g)
+		c.readStates(g, rd.ReadStates)
 	}
 	g.dirty, g.stepped = queued, false
 	c.stand(g)

@@ -289,7 +289,7 @@ func (c *Core) peerFrame(ev PeerFrame) {
 // peerRaft gives a group a message from one of its other replicas.
 func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	g := c.find(id)
-	if g == nil || g.damaged != nil || m.GetTo() != uint64(g.replica) || !fromNetwork(m.GetType()) || m.GetTerm() == 0 ||
+	if g == nil || g.damaged != nil || m.GetTo() != uint64(g.replica) || !fromNetwork(m.GetType()) || m.GetTerm() == 0 && m.GetType() != pb.MsgReadIndex ||
 		record.ReplicaID(m.GetFrom()).Node() != s.node {
 		return
 	}
