@@ -41,23 +41,31 @@ func (b broker) CreateTopic(ctx context.Context, req wire.CreateTopicRequest) (w
 		rf = configs.Replication
 	}
 	n.awaitNodes(ctx, int(rf))
-	p := n.machine.Picture()
-	if cmd.Assignments, err = metadata.Place(p, n.up(), cmd.Partitions, rf); err != nil {
+	if cmd.Assignments, err = metadata.Place(n.machine.Picture(), n.up(), cmd.Partitions, rf); err != nil {
 		return wire.CreateTopicResponse{}, err
 	}
-	if _, err := n.propose(ctx, cmd); err != nil {
-		return wire.CreateTopicResponse{}, err
-	}
-	err = n.awaitPicture(ctx, func(p *metadata.Picture) bool { return p.TopicByID(cmd.ID) != nil })
+	t, err := n.makeTopic(ctx, cmd)
 	if err != nil {
 		return wire.CreateTopicResponse{}, err
+	}
+	return wire.CreateTopicResponse{Name: t.Name, ID: t.ID.String(), Partitions: int32(len(t.Partitions)), Replication: int16(len(t.Partitions[0].Replicas))}, nil
+}
+
+// makeTopic proposes a topic and waits until it can be used.
+func (n *Node) makeTopic(ctx context.Context, cmd *metadata.CreateTopic) (*metadata.Topic, error) {
+	if _, err := n.propose(ctx, cmd); err != nil {
+		return nil, err
+	}
+	err := n.awaitPicture(ctx, func(p *metadata.Picture) bool { return p.TopicByID(cmd.ID) != nil })
+	if err != nil {
+		return nil, err
 	}
 	n.awaitLeaders(ctx, cmd.ID)
 	t := n.machine.Picture().TopicByID(cmd.ID)
 	if t == nil {
-		return wire.CreateTopicResponse{}, fmt.Errorf("topic %q was deleted meanwhile: %w", req.Name, record.ErrUnknownTopic)
+		return nil, fmt.Errorf("topic %q was deleted meanwhile: %w", cmd.Name, record.ErrUnknownTopic)
 	}
-	return wire.CreateTopicResponse{Name: t.Name, ID: t.ID.String(), Partitions: int32(len(t.Partitions)), Replication: int16(len(t.Partitions[0].Replicas))}, nil
+	return t, nil
 }
 
 // awaitNodes waits a moment for nodes that gossip knows and the registry does not: they are

@@ -44,6 +44,15 @@ type Config struct {
 	GossipAddr string `toml:"gossip-addr" value:"HOST:PORT" usage:"listen here for gossip (UDP and TCP)"`
 	// KafkaAddr takes Kafka clients.
 	KafkaAddr string `toml:"kafka-addr" value:"HOST:PORT" usage:"listen here for Kafka clients (TCP)"`
+	// KafkaAdvertise is what Kafka clients are told to connect to, if that is not Advertise with
+	// KafkaAddr's port; without a port it has that port.
+	KafkaAdvertise string `toml:"kafka-advertise" value:"HOST[:PORT]" usage:"what Kafka clients are told to connect to, where that is not the host of --advertise"`
+	// KafkaListeners are further places for Kafka clients, up to 3: where a node is in several networks,
+	// clients of each are told addresses of their own. The name is the same on every node.
+	KafkaListeners []string `toml:"kafka-listener" value:"NAME=HOST:PORT/HOST:PORT" usage:"listen for Kafka clients of another network too, and tell them what stands after the slash; may be repeated"`
+	// KafkaAutoCreate makes topics that Kafka clients ask for and that do not exist, with so many
+	// partitions. 0 does not.
+	KafkaAutoCreate int `toml:"kafka-auto-create" value:"N" usage:"make topics that Kafka clients ask for, with N partitions; 0 does not"`
 	// HTTPAddr serves health, metrics and profiles. It asks for no password, hence loopback.
 	HTTPAddr string `toml:"http-addr" value:"HOST:PORT" usage:"listen here for health, metrics and profiles (TCP)"`
 	// Advertise is the host, without a port, that other nodes and clients are told to
@@ -173,6 +182,7 @@ func (c Config) Validate() error {
 	v.name("zone", c.Zone, false)
 	v.listeners()
 	v.advertise()
+	v.kafka()
 	if len(c.Join) > maxJoinAddresses {
 		v.fault("join", "has %d addresses; at most %d are taken, and one that answers is enough", len(c.Join), maxJoinAddresses)
 	}
@@ -247,11 +257,18 @@ func (v *validator) listeners() {
 		setting, host string
 		port          uint16
 	}
+	type address struct{ setting, addr string }
 	var all []listener
-	for _, l := range []struct{ setting, addr string }{
+	taken := []address{
 		{"native-addr", v.c.NativeAddr}, {"gossip-addr", v.c.GossipAddr},
 		{"kafka-addr", v.c.KafkaAddr}, {"http-addr", v.c.HTTPAddr},
-	} {
+	}
+	for _, l := range v.c.kafkaListeners() {
+		if l.err == nil {
+			taken = append(taken, address{"kafka-listener", l.listen})
+		}
+	}
+	for _, l := range taken {
 		host, port, err := splitAddr(l.addr)
 		if err != nil {
 			v.fault(l.setting, "%v", err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,9 +22,6 @@ var _ kafka.Broker = kafkaBroker{}
 
 // electionPatience is how long a request for metadata waits for leaders: about an election.
 const electionPatience = 400 * time.Millisecond
-
-// Ready says why this node cannot answer for the cluster yet.
-func (b kafkaBroker) Ready() error { return b.n.notReady() }
 
 // Cluster is the cluster as a client of the listener should see it.
 func (b kafkaBroker) Cluster(at kafka.Listener) kafka.Cluster {
@@ -146,8 +144,25 @@ func (n *Node) openKafka() error {
 	if err != nil {
 		return err
 	}
-	n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{ln: ln, advertised: n.reachable(ln.Addr())})
-	n.kafka.server = kafka.NewServer(kafka.Config{Broker: kafkaBroker{n}, Logger: n.log})
+	at := n.reachable(ln.Addr())
+	if n.cfg.KafkaAdvertise != "" {
+		at = advertised(n.cfg.KafkaAdvertise, ln.Addr())
+	}
+	n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{ln: ln, advertised: at})
+	for _, l := range n.cfg.kafkaListeners() {
+		if l.err != nil {
+			return fmt.Errorf("kafka-listener %w", l.err)
+		}
+		ln, err := n.listen("kafka-listener", l.listen)
+		if err != nil {
+			return err
+		}
+		n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{name: l.name, ln: ln, advertised: advertised(l.advertise, ln.Addr())})
+	}
+	if all := n.kafkaAddr(); len(all) > maxKafkaAddrBytes {
+		return fmt.Errorf("the addresses for Kafka clients take %d characters together (%s), at most %d; use shorter names", len(all), all, maxKafkaAddrBytes)
+	}
+	n.kafka.server = kafka.NewServer(kafka.Config{Broker: kafkaBroker{n}, AutoCreate: n.cfg.KafkaAutoCreate > 0, Logger: n.log})
 	for _, l := range n.kafka.listeners {
 		handle := n.kafka.server.Handler(l.name)
 		l.accept = transport.New(transport.Config{
@@ -179,7 +194,7 @@ func (n *Node) closeKafka() {
 
 // Topics gives all topics by name.
 func (b kafkaBroker) Topics() []kafka.Topic {
-	if b.Ready() != nil {
+	if b.n.notReady() != nil {
 		return nil
 	}
 	up := b.n.up()
@@ -202,7 +217,7 @@ func (b kafkaBroker) TopicByID(id record.TopicID) (kafka.Topic, error) {
 }
 
 func (b kafkaBroker) topic(t *metadata.Topic, asked string) (kafka.Topic, error) {
-	if err := b.Ready(); err != nil {
+	if err := b.n.notReady(); err != nil {
 		return kafka.Topic{}, err
 	}
 	if t == nil {

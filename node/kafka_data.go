@@ -238,7 +238,7 @@ func (b kafkaBroker) EpochEnd(topic string, number int32, epoch, of record.Epoch
 
 // ProducerID gives an identity that no producer had before.
 func (b kafkaBroker) ProducerID(ctx context.Context) (int64, error) {
-	if err := b.Ready(); err != nil {
+	if err := b.n.notReady(); err != nil {
 		return 0, err
 	}
 	return b.n.producerID(ctx)

@@ -120,20 +120,24 @@ func (q *call) askedTopics(ctx context.Context, req *kmsg.MetadataRequest) []ask
 	return out
 }
 
-// topicByName finds a topic. A node that is in no cluster yet knows nothing, not even that there is no
-// such topic.
+// topicByName finds a topic. A node that is in no cluster yet, or has not caught up, knows nothing, not
+// even that there is no such topic.
 func (q *call) topicByName(name string) askedTopic {
 	b := q.conn.s.cfg.Broker
 	t, err := b.Topic(name)
 	if err == nil {
 		return askedTopic{Topic: t}
 	}
-	if b.Ready() != nil {
-		err = kerr.LeaderNotAvailable
-	} else if validTopicName(name) != nil {
+	if validTopicName(name) != nil {
 		err = kerr.InvalidTopicException
+	} else if notReady(err) {
+		err = kerr.LeaderNotAvailable
 	}
 	return askedTopic{Topic{Name: name}, err}
+}
+
+func notReady(err error) bool {
+	return errors.Is(err, record.ErrNotReady) || errors.Is(err, record.ErrShuttingDown)
 }
 
 func (q *call) topicByID(id record.TopicID) askedTopic {
@@ -142,7 +146,7 @@ func (q *call) topicByID(id record.TopicID) askedTopic {
 	switch {
 	case err == nil:
 		return askedTopic{Topic: t}
-	case b.Ready() != nil:
+	case notReady(err):
 		err = kerr.LeaderNotAvailable
 	case errors.Is(err, record.ErrUnknownTopic):
 		err = kerr.UnknownTopicID

@@ -42,12 +42,3 @@ func (q *call) initProducerID(req *kmsg.InitProducerIDRequest) kmsg.Response {
 	resp.ProducerID, resp.ProducerEpoch = id, 0
 	return resp
 }
-
-// forCoordinator says in the words of coordinators that the node is no help now.
-func (q *call) forCoordinator(err error) error {
-	switch kafkaError(err) {
-	case kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.NotEnoughReplicas:
-		return kerr.CoordinatorNotAvailable
-	}
-	return err
-}

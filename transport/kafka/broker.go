@@ -16,12 +16,12 @@ type Broker interface {
 	// Cluster is the cluster as a client on that listener should see it, also while the node is in
 	// none: then the node alone. Nodes are those that live, by id.
 	Cluster(at Listener) Cluster
-	// Ready says why the node cannot answer for the cluster yet.
-	Ready() error
 
-	// Topics gives all topics by name. Topic and TopicByID give record.ErrUnknownTopic.
+	// Topics gives all topics by name. Topic, DescribeTopic and TopicByID give record.ErrUnknownTopic, or
+	// record.ErrNotReady from a node that cannot know.
 	Topics() []Topic
 	Topic(name string) (Topic, error)
+	DescribeTopic(name string) (Topic, error)
 	TopicByID(id record.TopicID) (Topic, error)
 	// AwaitLeaders waits a moment while one of the topics has a partition that nobody leads: an
 	// election is shorter than most clients' patience.
@@ -50,13 +50,14 @@ type Broker interface {
 	CreateTopic(ctx context.Context, req CreateTopic) (Topic, error)
 	DeleteTopic(ctx context.Context, name string) error
 	AddPartitions(ctx context.Context, req AddPartitions) error
-	TopicConfigs(name string) ([]Setting, error)
-	NodeConfigs(node record.NodeID) ([]Setting, error)
 	AlterTopic(ctx context.Context, req AlterTopic) error
+	// DeleteRecords moves the beginning of a partition that this node leads up to an offset, -1 for
+	// the high watermark, and gives the first offset that is left.
 	DeleteRecords(ctx context.Context, topic string, partition int32, before record.Offset) (logStart record.Offset, err error)
-	// TransferLeader hands the partition to its preferred leader, or to anyone else if that is dead.
-	// record.ErrRefused if there is nothing to do.
-	TransferLeader(ctx context.Context, topic string, partition int32) error
+	// TransferLeader hands the partition's leadership to a node.
+	TransferLeader(ctx context.Context, topic string, partition int32, to record.NodeID) error
+	// NodeSettings are those of this node, LogDir is its disk.
+	NodeSettings() []Setting
 	LogDir() (LogDir, error)
 }
 
@@ -88,6 +89,7 @@ type Topic struct {
 	Name       string
 	ID         record.TopicID
 	Partitions []Partition
+	Settings   []Setting // every one there is, by name; filled in by CreateTopic and DescribeTopic
 }
 
 // Partition is what a node knows of a partition.
@@ -174,7 +176,8 @@ type OffsetResult struct {
 	Epoch     record.Epoch
 }
 
-// CreateTopic makes a topic. It is answered when the node's own metadata shows it.
+// CreateTopic makes a topic. It is answered when the node's own metadata shows it. With ValidateOnly
+// the answer is the topic that would be made.
 type CreateTopic struct {
 	Name         string
 	Partitions   int32             // -1: the node's default

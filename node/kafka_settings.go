@@ -1,0 +1,108 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edged/metadata"
+	"edged/transport/kafka"
+)
+
+// settingTypes are the types of topic settings that have an effect; text is the rest.
+var settingTypes = map[string]kafka.SettingType{
+	metadata.CleanupPolicy:   kafka.TypeList,
+	metadata.MaxMessageBytes: kafka.TypeInt,
+	metadata.RetentionBytes:  kafka.TypeLong,
+	metadata.RetentionMs:     kafka.TypeLong,
+	metadata.TimestampAfter:  kafka.TypeLong,
+	metadata.TimestampBefore: kafka.TypeLong,
+}
+
+// settingDocs is what is not as a reader of Kafka's documentation expects.
+var settingDocs = map[string]string{
+	metadata.CleanupPolicy: "delete, compact or both. Compaction is not done yet: with compact alone everything is kept.",
+	metadata.DurabilityKey: "fsync: acknowledged records are on disk. relaxed: the operating system has them.",
+}
+
+var idleTypes = map[metadata.SettingKind]kafka.SettingType{
+	metadata.TextSetting:     kafka.TypeString,
+	metadata.NumberSetting:   kafka.TypeLong,
+	metadata.SwitchSetting:   kafka.TypeBool,
+	metadata.FractionSetting: kafka.TypeDouble,
+	metadata.ListSetting:     kafka.TypeList,
+}
+
+// topicSettings are all settings of a topic as Kafka's tools see them. The count of replicas is not
+// among them: tools show that elsewhere, and would take it for a difference they have to mend.
+func topicSettings(given map[string]string, configs metadata.Configs) []kafka.Setting {
+	defaults := metadata.DefaultConfigs().Map()
+	var out []kafka.Setting
+	for name, value := range configs.Map() {
+		if name == metadata.ReplicationKey {
+			continue
+		}
+		_, explicit := given[name]
+		out = append(out, kafka.Setting{
+			Name: name, Value: value, Default: defaults[name], Explicit: explicit, Type: cmp.Or(settingTypes[name], kafka.TypeString), Doc: settingDocs[name],
+		})
+	}
+	for _, s := range metadata.IdleSettings() {
+		value, explicit := given[s.Name]
+		if !explicit {
+			value = s.Default
+		}
+		out = append(out, kafka.Setting{Name: s.Name, Value: value, Default: s.Default, Explicit: explicit, Type: idleTypes[s.Kind], Doc: "Kept, without an effect here."})
+	}
+	slices.SortFunc(out, func(a, b kafka.Setting) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// lookalike is the release of Kafka that the versions of requests look like; some tools ask for it.
+const lookalike = "3.9"
+
+// NodeSettings are the settings of this node in Kafka's words: what tools read to decide what they offer.
+// Nobody can change them over the protocol.
+func (b kafkaBroker) NodeSettings() []kafka.Setting {
+	n := b.n
+	d := metadata.DefaultConfigs()
+	id := strconv.Itoa(int(n.ident.Get().Node))
+	var parts []string
+	for _, l := range n.kafka.listeners {
+		parts = append(parts, cmp.Or(strings.ToUpper(l.name), "PLAINTEXT")+"://"+l.advertised)
+	}
+	listeners := strings.Join(parts, ",")
+	number := func(v int64) string { return strconv.FormatInt(v, 10) }
+	all := []kafka.Setting{
+		{Name: "advertised.listeners", Value: listeners, Type: kafka.TypeString},
+		{Name: "auto.create.topics.enable", Value: strconv.FormatBool(n.cfg.KafkaAutoCreate > 0), Type: kafka.TypeBool},
+		{Name: "broker.id", Value: id, Type: kafka.TypeInt},
+		{Name: "broker.rack", Value: n.cfg.Zone, Type: kafka.TypeString},
+		{Name: "compression.type", Value: "producer", Type: kafka.TypeString},
+		{Name: "connections.max.idle.ms", Value: number(kafka.DefaultIdleTimeout.Milliseconds()), Type: kafka.TypeLong},
+		{Name: "default.replication.factor", Value: strconv.Itoa(metadata.AutoReplicas(len(n.machine.Picture().NodesSorted()))), Type: kafka.TypeInt},
+		{Name: "delete.topic.enable", Value: "true", Type: kafka.TypeBool},
+		{Name: "inter.broker.protocol.version", Value: lookalike, Type: kafka.TypeString},
+		{Name: "listeners", Value: listeners, Type: kafka.TypeString},
+		{Name: "log.cleanup.policy", Value: d.Cleanup.String(), Type: kafka.TypeList},
+		{Name: "log.dirs", Value: n.cfg.DataDir, Type: kafka.TypeString},
+		{Name: "log.message.timestamp.type", Value: "CreateTime", Type: kafka.TypeString},
+		{Name: "log.retention.bytes", Value: number(d.RetentionBytes), Type: kafka.TypeLong},
+		{Name: "log.retention.hours", Value: number(d.RetentionMs / (60 * 60 * 1000)), Type: kafka.TypeInt},
+		{Name: "log.retention.ms", Value: number(d.RetentionMs), Type: kafka.TypeLong},
+		{Name: "log.segment.bytes", Value: "1073741824", Type: kafka.TypeInt},
+		{Name: "message.max.bytes", Value: number(int64(d.MaxMessageBytes)), Type: kafka.TypeInt},
+		{Name: "min.insync.replicas", Value: "1", Type: kafka.TypeInt},
+		{Name: "node.id", Value: id, Type: kafka.TypeInt},
+		{Name: "num.partitions", Value: strconv.Itoa(n.defaultPartitions()), Type: kafka.TypeInt},
+		{Name: "offsets.topic.replication.factor", Value: "3", Type: kafka.TypeInt},
+	}
+	for i := range all {
+		all[i].Default, all[i].ReadOnly, all[i].Explicit = all[i].Value, true, true
+	}
+	return all
+}
+
+// defaultPartitions is how many a topic gets whose maker does not say.
+func (n *Node) defaultPartitions() int { return max(n.cfg.KafkaAutoCreate, 1) }
