@@ -1,0 +1,9 @@
+package groups
+
+import (
+	"testing"
+
+	"edged/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
