@@ -17,7 +17,7 @@ import (
 func (w *world) anyMachine(ok func(m *machine) bool) *machine {
 	var ms []*machine
 	for _, m := range w.machines {
-		if !m.clone && ok(m) {
+		if !m.clone && !m.copied() && ok(m) {
 			ms = append(ms, m)
 		}
 	}
@@ -25,6 +25,17 @@ func (w *world) anyMachine(ok func(m *machine) bool) *machine {
 		return nil
 	}
 	return ms[w.rng.IntN(len(ms))]
+}
+
+// copied tells whether a clone of the machine runs. The machine has to stay as it is then: that the later one
+// is refused rests on the earlier one being there.
+func (m *machine) copied() bool {
+	for _, c := range m.w.machines {
+		if c.of == m && c.life != nil && !ended(c.life) {
+			return true
+		}
+	}
+	return false
 }
 
 func running(m *machine) bool { return m.life != nil }
@@ -348,9 +359,15 @@ func (w *world) redundant() bool {
 	return true
 }
 
+// registered tells whether the cluster knows of this life of the node.
+func (l *life) registered() bool {
+	self := l.n.Picture().Node(l.id)
+	return self != nil && self.BootCounter == l.n.Identity().BootCounter
+}
+
 // cloneOne copies a running node's disk to another machine and starts both. One of them has to end.
 func cloneOne(w *world) {
-	m := w.anyMachine(running)
+	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.registered() })
 	if m == nil || w.anyMachine(off) != nil || w.clones > 0 {
 		return
 	}

@@ -244,7 +244,7 @@ func newConsumer(w *world, number int) *consumer {
 }
 
 func (c *consumer) run() {
-	for i := 0; c.w.sleep(time.Duration(c.rng.Int64N(int64(20 * time.Millisecond)))); i++ {
+	for i := 0; c.w.sleep(time.Duration(c.rng.Int64N(int64(60 * time.Millisecond)))); i++ {
 		if len(c.cursors) > 0 {
 			c.cursors[i%len(c.cursors)].fetch(c.name)
 		}
@@ -257,6 +257,7 @@ func (c *cursor) fetch(who string) (ok bool) {
 	if l == nil || c.part.topic.deleted.Load() {
 		return false
 	}
+	f := fetched{call: c.w.hist.now(), from: c.next}
 	res, ok := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.FetchResponse {
 		return b.Fetch(ctx, wire.FetchRequest{
 			Topic: c.part.topic.name, Partition: c.part.number, Epoch: record.NoEpoch, Offset: c.next, MaxBytes: 16 << 10, MinBytes: 1,
@@ -279,7 +280,8 @@ func (c *cursor) fetch(who string) (ok bool) {
 		return false
 	}
 	c.epoch = res.Epoch
-	c.take(who, res)
+	c.take(who, res, &f)
+	c.w.hist.saw(c.part, f)
 	return true
 }
 
@@ -304,7 +306,7 @@ func (c *cursor) judge(who string, res wire.FetchResponse) {
 }
 
 // take checks the batches of an answer: whole, dense, below the high watermark, and what was sent.
-func (c *cursor) take(who string, res wire.FetchResponse) {
+func (c *cursor) take(who string, res wire.FetchResponse, f *fetched) {
 	from := record.Offset(-1)
 	for b, err := range record.SplitBatches(res.Batches) {
 		if err == nil {
@@ -335,6 +337,9 @@ func (c *cursor) take(who string, res wire.FetchResponse) {
 				return
 			}
 			c.w.hist.got(c.part, who, r.Offset, string(r.Value))
+			if r.Offset >= f.from {
+				f.values = append(f.values, string(r.Value))
+			}
 		}
 		c.next = end
 	}

@@ -322,9 +322,6 @@ func (w *world) observe() {
 	}
 }
 
-// checkLinear is for small histories.
-func (w *world) checkLinear() {}
-
 func reportError(r storage.Report) error {
 	if len(r.Problems) == 0 {
 		return nil

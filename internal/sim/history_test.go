@@ -76,6 +76,7 @@ type part struct {
 	acked    map[record.Offset]string
 	ackedEnd record.Offset
 	ops      []*sent
+	reads    []fetched // the first ones
 }
 
 // sent is one batch that a producer sent, however many times it tried.

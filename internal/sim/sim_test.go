@@ -18,12 +18,16 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // runSeed makes one run of a profile and gives the hash of what happened in it.
 func runSeed(t *testing.T, p profile, seed uint64) (hash uint64, broken *violation) {
 	cryptotest.SetGlobalRandom(t, seed)
+	var w *world
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed)
+		w = newWorld(t, seed)
 		w.run(p)
-		hash, broken = w.hist.hash, w.broken.Load()
 	})
-	return hash, broken
+	if !w.over() {
+		w.checkLinear()
+	}
+	t.Logf("%d records acknowledged, %d read, linear: %d partitions, %d undecided", w.hist.acked, w.hist.read, w.decided, w.undecided)
+	return w.hist.hash, w.broken.Load()
 }
 
 func seeds(t *testing.T, name string, otherwise int) int {

@@ -14,6 +14,9 @@ import (
 // storyLines is how many of the last lines are kept per teller.
 const storyLines = 120
 
+// repeats is within how many lines one that is told again is only counted.
+const repeats = 12
+
 // story keeps the last things that each node, the clients and the script did.
 type story struct {
 	mu    sync.Mutex
@@ -24,6 +27,7 @@ type story struct {
 
 type line struct {
 	number int
+	again  int // how often it was told again since
 	at     time.Duration
 	teller string
 	text   string
@@ -41,11 +45,19 @@ func (s *story) add(teller, text string, attrs []slog.Attr) {
 	defer s.mu.Unlock()
 	s.next++
 	kept := s.lines[teller]
+	for i := len(kept) - 1; i >= max(0, len(kept)-repeats); i-- {
+		if kept[i].text == text && slices.EqualFunc(kept[i].attrs, attrs, sameAttr) {
+			kept[i].again++
+			return
+		}
+	}
 	if len(kept) >= 2*storyLines {
 		kept = slices.Clone(kept[storyLines:])
 	}
-	s.lines[teller] = append(kept, line{s.next, time.Since(s.began), teller, text, attrs})
+	s.lines[teller] = append(kept, line{number: s.next, at: time.Since(s.began), teller: teller, text: text, attrs: attrs})
 }
+
+func sameAttr(a, b slog.Attr) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() }
 
 // String is the story's end, all tellers together in the order it happened.
 func (s *story) String() string {
@@ -61,6 +73,9 @@ func (s *story) String() string {
 		fmt.Fprintf(&b, "%12.6fs %-8s %s", l.at.Seconds(), l.teller, l.text)
 		for _, a := range l.attrs {
 			fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		}
+		if l.again > 0 {
+			fmt.Fprintf(&b, " (and %d times more)", l.again)
 		}
 		b.WriteByte('\n')
 	}

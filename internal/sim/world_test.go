@@ -48,14 +48,16 @@ type world struct {
 	machines []*machine // changed by the script only, under mu
 
 	// What the script keeps in mind.
-	link     memnet.Link      // as long as nothing is wrong with it
-	small    bool             // limits that make every queue and cache turn over
-	diskPace time.Duration    // of a healthy disk
-	made     int              // topics
-	states   map[int64]string // of the metadata, by entry
-	wiped    bool
-	clones   int
-	moved    time.Duration // when a machine was last given another address
+	link               memnet.Link      // as long as nothing is wrong with it
+	quiet              bool             // few records, so that porcupine sees all of the run
+	small              bool             // limits that make every queue and cache turn over
+	diskPace           time.Duration    // of a healthy disk
+	made               int              // topics
+	states             map[int64]string // of the metadata, by entry
+	wiped              bool
+	clones             int
+	decided, undecided int           // partitions that porcupine judged, or not in time
+	moved              time.Duration // when a machine was last given another address
 
 	// mu guards what clients look up while the script changes it: which machines there are, and the
 	// life of each.

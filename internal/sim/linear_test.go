@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"edged/record"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The search for a linear order grows quickly with the history, so that only the first appends of
+// each partition, and the reads among them, are looked at. What takes longer proves nothing.
+const (
+	linearAppends = 60
+	linearReads   = 60
+	linearWithin  = 2 * time.Second
+)
+
+// fetched is one read that a reader made.
+type fetched struct {
+	call, ret int // place in the order of all calls and answers
+	from      record.Offset
+	values    []string
+}
+
+// A partition as porcupine sees it: a list of values, as indices of 4 bytes each.
+type (
+	appendOp struct{ values []uint32 }
+	appended struct {
+		known  bool // acknowledged; else it may be there once, or not
+		offset record.Offset
+	}
+	readOp struct{ from record.Offset }
+	listed struct{ values []uint32 }
+)
+
+// logModel says what a partition is: appends go to the end, the offset of an acknowledged one is where the
+// end was, and a read sees what stands from its offset on. It may see less than there is: a leader that
+// was replaced and has not noticed serves what it knows to be committed.
+var logModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, output any) []any {
+		log := state.(string)
+		switch in := input.(type) {
+		case appendOp:
+			out := output.(appended)
+			longer := log + packed(in.values)
+			if !out.known {
+				return []any{log, longer}
+			}
+			if int(out.offset) != len(log)/4 {
+				return nil
+			}
+			return []any{longer}
+		case readOp:
+			want := packed(output.(listed).values)
+			from := int(in.from) * 4
+			if from+len(want) > len(log) || log[from:from+len(want)] != want {
+				return nil
+			}
+			return []any{log}
+		}
+		return nil
+	},
+}
+
+func packed(vs []uint32) string {
+	b := make([]byte, 0, 4*len(vs))
+	for _, v := range vs {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return string(b)
+}
+
+// saw notes a read for the search.
+func (h *history) saw(p *part, f fetched) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.ret = h.order(); len(p.reads) < linearReads && len(f.values) > 0 {
+		p.reads = append(p.reads, f)
+	}
+}
+
+func (h *history) now() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.order()
+}
+
+// checkLinear searches, for each partition, an order of its first appends and reads that fits what each
+// client was told and when. It is called outside the bubble: it takes real time.
+func (w *world) checkLinear() {
+	for _, p := range w.hist.parts() {
+		if p.topic.relaxed || p.topic.retention {
+			continue
+		}
+		h := p.linear()
+		if len(h) == 0 {
+			continue
+		}
+		switch porcupine.CheckOperationsTimeout(logModel.ToModel(), h, linearWithin) {
+		case porcupine.Illegal:
+			w.fail(lawLinear, "no order of the first %d appends and reads of %s fits", len(h), p)
+		case porcupine.Unknown:
+			w.undecided++
+		case porcupine.Ok:
+			w.decided++
+		}
+	}
+}
+
+// linear makes porcupine's history of a partition.
+func (p *part) linear() []porcupine.Operation {
+	cut := math.MaxInt
+	if len(p.ops) > linearAppends {
+		cut = p.ops[linearAppends].callNo
+	}
+	number := map[string]uint32{}
+	index := func(vs []string) []uint32 {
+		out := make([]uint32, len(vs))
+		for i, v := range vs {
+			if _, ok := number[v]; !ok {
+				number[v] = uint32(len(number))
+			}
+			out[i] = number[v]
+		}
+		return out
+	}
+	var ops []porcupine.Operation
+	for _, s := range p.ops {
+		if s.callNo >= cut || s.outcome == refused {
+			continue
+		}
+		op := porcupine.Operation{Input: appendOp{index(s.values)}, Call: int64(s.callNo), Output: appended{}, Return: math.MaxInt64}
+		if s.outcome == acked && s.strong && s.retNo < cut {
+			op.Output, op.Return = appended{true, s.offset}, int64(s.retNo)
+		}
+		ops = append(ops, op)
+	}
+	for _, f := range p.reads {
+		if f.ret < cut {
+			ops = append(ops, porcupine.Operation{Input: readOp{f.from}, Call: int64(f.call), Output: listed{index(f.values)}, Return: int64(f.ret)})
+		}
+	}
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	return ops
+}
