@@ -301,6 +301,9 @@ func (c *Core) becomeLeader(g *group) {
 	g.reason = fmt.Sprintf("node %d was elected: %s", c.cfg.Node, g.reason)
 	c.setLeaderless(g, false)
 	c.wakeGroup(g)
+	if faultHighTooEarly {
+		g.high, g.serving = g.next, true
+	}
 	c.commitTo(g, g.committed)
 }
 

@@ -13,5 +13,7 @@ const (
 	faultLoseProducers  = false // base records carry no producer table
 	faultStaleReads     = false // a leader serves before it committed in its epoch
 	faultOffsetAtApply  = false // the offset after applied entries is given, not that after the log
+	faultNoBaseRecord   = false // a follower behind the log's beginning is sent no base record
+	faultHighTooEarly   = false // a new leader's high watermark is the end of its log
 	faultForgetConf     = false // a configuration change is written down when other things are
 )

@@ -133,7 +133,12 @@ func (l *groupLog) stored(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return out, nil
 }
 
-func (l *groupLog) Snapshot() (*pb.Snapshot, error) { return l.snap(), nil }
+func (l *groupLog) Snapshot() (*pb.Snapshot, error) {
+	if faultNoBaseRecord {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	return l.snap(), nil
+}
 
 func entrySize(e *pb.Entry) uint64 { return uint64(len(e.GetData())) + 24 }
 

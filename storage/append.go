@@ -324,7 +324,10 @@ func (w *writer) appendDir(g *group, index uint64) error {
 		d.prevBytes, d.prevMaxTs = uint32(g.tailBytes), g.tailMaxTs
 	}
 	w.key = appendDirKey(w.key[:0], g.id, w.bucket)
-	if err := w.set(w.key, encodeDir(w.key, &d, prev, n > 0)); err != nil {
+	val := encodeDir(w.key, &d, prev, n > 0)
+	if faultLateDirectory {
+		w.late.keep(w.key, val)
+	} else if err := w.set(w.key, val); err != nil {
 		return err
 	}
 	g.dirs = append(g.dirs, d)

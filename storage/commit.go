@@ -46,6 +46,9 @@ func (s *Store) Commit(us []Update, sync bool) error {
 	s.commits.Add(1)
 	w := &s.w
 	w.begin()
+	if err := w.late.give(w.set); err != nil {
+		return s.fail(err)
+	}
 	for i := range us {
 		if err := w.update(&us[i]); err != nil {
 			if errors.Is(err, ErrBadUpdate) {
@@ -122,6 +125,7 @@ type writer struct {
 
 	free     []*group
 	key, val []byte
+	late     late
 }
 
 const (

@@ -196,7 +196,7 @@ func replaceFile(fs vfs.FS, dir, name string, b []byte) error {
 	if err := join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := fs.Rename(tmp, path); err != nil {
+	if err := fs.Rename(tmp, path); err != nil || faultUnsyncedRename {
 		return err
 	}
 	return syncDir(fs, dir)
