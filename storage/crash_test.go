@@ -67,6 +67,7 @@ var crashPoints = []crashPoint{
 		func(op fsOp) bool {
 			return op.is(opTorn, "*.sst") || op.is(opSync, "*.sst") || op.is(opWrite, "MANIFEST-*") || op.is(opRemove, "*.sst")
 		}, compactions},
+	{27, "while a base moves, with its checkpoint", true, func(op fsOp) bool { return logWrite(op) || op.is(opTorn, "*.log") }, bases},
 }
 
 // snapshot is a disk after a crash with the states that it may be in.
@@ -87,10 +88,10 @@ type camera struct {
 	shots []snapshot
 }
 
-const maxShots = 3 // per run
+const maxShots = 4 // per run
 
 func (c *camera) hook(op fsOp) error {
-	if !c.match(op) {
+	if c.w.quiet.Load() || !c.match(op) {
 		return nil
 	}
 	c.mu.Lock()
@@ -99,6 +100,9 @@ func (c *camera) hook(op fsOp) error {
 		return nil
 	}
 	percent := []int{0, 100, c.rng.IntN(101)}[c.rng.IntN(3)]
+	if op.kind == opTorn && c.rng.IntN(4) > 0 {
+		percent = 100 // else the half would hardly ever be there
+	}
 	possible := c.w.possible()
 	clone := c.w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(c.rng.Uint64(), 3))})
 	c.shots = append(c.shots, snapshot{clone, possible, op})
@@ -141,7 +145,7 @@ func crashAt(t *testing.T, p crashPoint, seed uint64) int {
 	for range 5 + w.rng.IntN(40) {
 		w.randomCommit(true)
 	}
-	c := &camera{w: w, match: p.match, rng: rand.New(rand.NewPCG(seed, 4)), every: 1 + w.rng.IntN(6)}
+	c := &camera{w: w, match: p.match, rng: rand.New(rand.NewPCG(seed, 4)), every: 1 + w.rng.IntN(4)}
 	w.hooks.tear = p.tear
 	w.hooks.set(c.hook)
 	for i := 0; i < 12 && !c.done(); i++ {
@@ -251,16 +255,32 @@ func buckets(w *world) {
 
 // truncations replace suffixes that reach over several buckets, and some of only the last entries.
 func truncations(w *world) {
+	w.quiet.Store(true)
 	id, g := w.someGroup()
 	if w.rng.IntN(2) == 0 {
-		w.commit(w.rng.IntN(2) == 0, w.appendTo(id, 1+w.rng.IntN(500)))
+		w.commit(true, w.appendTo(id, 1+w.rng.IntN(500)))
 	}
 	low := max(g.base.Index, g.checkpoint.Applied)
 	if g.last() == low {
 		w.commit(true, w.appendTo(id, 30))
 	}
 	from := low + w.rng.Uint64N(g.last()-low)
-	w.commit(w.rng.IntN(2) == 0, Update{Group: id, Class: g.class, Entries: w.entries(from, max(1, g.term(from)), g.nextAt(from), 1+w.rng.IntN(60))})
+	w.quiet.Store(false)
+	w.commit(w.rng.IntN(3) > 0, Update{Group: id, Class: g.class, Entries: w.entries(from, max(1, g.term(from)), g.nextAt(from), 1+w.rng.IntN(60))})
+}
+
+// bases move each group's base to somewhere in its log, and the checkpoint with it.
+func bases(w *world) {
+	w.quiet.Store(true)
+	id, g := w.someGroup()
+	w.commit(true, w.appendTo(id, 1+w.rng.IntN(200)))
+	to := g.checkpoint.Applied + w.rng.Uint64N(g.last()-g.checkpoint.Applied+1)
+	b := Base{Index: to, Term: g.term(to), NextOffset: g.nextAt(to), LogStart: max(g.nextAt(to), g.base.LogStart)}
+	if b.LogStart > g.next() {
+		return
+	}
+	w.quiet.Store(false)
+	w.commit(true, Update{Group: id, Class: g.class, Base: &b, Checkpoint: &Checkpoint{Applied: to, State: w.data(to)}})
 }
 
 // dieOff moves the base of every group to its end.
@@ -277,17 +297,22 @@ func (w *world) dieOff(sync bool) {
 }
 
 func unsyncedBases(w *world) {
+	w.quiet.Store(true)
 	buckets(w)
 	w.dieOff(false)
 	w.waitFlushed()
+	w.quiet.Store(false)
 	w.reclaim()
 }
 
 func reclaims(w *world) {
+	w.quiet.Store(true)
 	buckets(w)
 	w.dieOff(true)
 	w.waitFlushed()
+	w.quiet.Store(false)
 	w.reclaim()
+	w.s.db.TestOnlyWaitForCleaning()
 }
 
 // waitFlushed returns when all closed buckets are in tables.

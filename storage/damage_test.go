@@ -237,7 +237,17 @@ func TestLostEndOfManifest(t *testing.T) {
 	}
 	t.Log(refusedFor)
 	if refusedFor[ErrLostTail] == 0 {
-		t.Error("the mark was never needed")
+		t.Error("no gap of buckets was ever seen")
+	}
+	// The logs are gone too: then nothing inside the store shows that there was more.
+	for _, log := range listFiles(fs, "data/store/wal", ".log") {
+		if err := fs.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, fs, path, readFile(t, fs, path)[:size*2/3])
+	if v := judge(t, fs, final); !errors.Is(v.refused, ErrLostTail) || !strings.Contains(v.refused.Error(), "was complete") {
+		t.Errorf("the mark did not help: %v", v)
 	}
 }
 

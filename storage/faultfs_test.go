@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ const (
 	opRename opKind = "rename"
 	opRemove opKind = "remove"
 	opWrite  opKind = "write"
-	opTorn   opKind = "torn" // a write of which half is done
+	opTorn   opKind = "torn" // a write of which a part is done
 	opSync   opKind = "sync"
 	opOpen   opKind = "open"
 	opRead   opKind = "read"
@@ -40,13 +41,30 @@ func (o fsOp) is(kind opKind, name string) bool {
 // Unlike errorfs it keeps its hands on recycled logs too.
 type hookFS struct {
 	vfs.FS
-	tear bool // also call between the halves of a write
+	tear bool // also call in the middle of a write
 
 	mu   sync.Mutex
 	hook func(fsOp) error
+	rng  *rand.Rand // where a write is torn
 }
 
-func newHookFS(inner vfs.FS) *hookFS { return &hookFS{FS: inner} }
+func newHookFS(inner vfs.FS) *hookFS {
+	return &hookFS{FS: inner, rng: rand.New(rand.NewPCG(1, 1))}
+}
+
+// tearAt is a place in a write of n bytes, more often near its ends.
+func (h *hookFS) tearAt(n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch at := h.rng.IntN(n + 1); h.rng.IntN(4) {
+	case 0:
+		return min(at, 400)
+	case 1:
+		return max(at, n-50)
+	default:
+		return at
+	}
+}
 
 func (h *hookFS) set(hook func(fsOp) error) {
 	h.mu.Lock()
@@ -132,7 +150,7 @@ func (f *hookFile) Write(p []byte) (n int, err error) {
 	err = f.fs.do(opWrite, f.name, len(p), func() error {
 		half := 0
 		if f.fs.tear {
-			half = len(p) / 2
+			half = f.fs.tearAt(len(p))
 			if n, err = f.File.Write(p[:half]); err != nil {
 				return err
 			}

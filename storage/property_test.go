@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -27,6 +28,7 @@ type world struct {
 	historyMu sync.Mutex
 	history   []digests
 	life      uint32
+	quiet     atomic.Bool // no camera takes pictures
 }
 
 func newWorld(t testing.TB, seed uint64) *world {

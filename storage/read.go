@@ -203,23 +203,22 @@ func (r *reader) seekOffset(o record.Offset) (uint64, error) {
 	seg := r.g.segment(i)
 	start := max(seg.first, r.g.base.Index+1)
 	r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, pointBit|uint64(o)+1)
-	for ok := r.it.SeekLT(r.key); ok; ok = r.it.Prev() {
-		sl, id, index, parsed := parseLogKey(r.it.Key())
-		if !parsed || sl != seg.slot || id != r.g.id || index < pointBit {
-			return start, nil
+	if !r.it.SeekLT(r.key) {
+		if err := r.it.Error(); err != nil {
+			return 0, r.fault(0, "index", err)
 		}
-		p, err := r.currentPoint()
-		if err != nil {
-			return 0, err
-		}
-		if p.Index <= seg.last { // a point after it belongs to a suffix that was replaced
-			return max(start, p.Index), nil
-		}
+		return start, nil
 	}
-	if err := r.it.Error(); err != nil {
-		return 0, r.fault(0, "index", err)
+	sl, id, index, parsed := parseLogKey(r.it.Key())
+	if !parsed || sl != seg.slot || id != r.g.id || index < pointBit {
+		return start, nil
 	}
-	return start, nil
+	// Points of a suffix that was replaced are of offsets at or after the segment's end.
+	p, err := r.currentPoint()
+	if err == nil && p.Index > seg.last {
+		err = r.fault(p.Index, "index", errors.New("a point leads out of its bucket"))
+	}
+	return max(start, p.Index), err
 }
 
 func (r *reader) currentPoint() (point, error) {
