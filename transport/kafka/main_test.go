@@ -1,0 +1,9 @@
+package kafka
+
+import (
+	"testing"
+
+	"edged/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
