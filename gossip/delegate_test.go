@@ -183,7 +183,11 @@ func TestNewestLifeCounts(t *testing.T) {
 	if ms := d.members.list(); len(ms) != 1 || ms[0].BootCounter != 5 || !ms[0].Alive {
 		t.Fatalf("members %+v", ms)
 	}
-	d.NotifyLeave(node(meta(2, 5)))
+	d.NotifyLeave(node(meta(2, 5))) // a clone that was refused, say: the true node is still there
+	if ms := d.members.list(); len(ms) != 1 || ms[0].BootCounter != 3 || !ms[0].Alive {
+		t.Fatalf("members %+v", ms)
+	}
+	d.NotifyLeave(node(meta(2, 3)))
 	if ms := d.members.list(); len(ms) != 1 || ms[0].BootCounter != 5 || ms[0].Alive {
 		t.Fatalf("members %+v", ms)
 	}

@@ -157,14 +157,19 @@ func (ms *members) dead(name string) {
 // list gives the newest life of each node that may mix with us, by node id.
 func (ms *members) list() []Member { return ms.newest(true) }
 
-// newest gives the newest life of each node that may mix with us, or must not.
+// newest gives the newest life of each node that may mix with us, or must not. One that lives
+// goes before one that is gone: a clone that was here and was refused must not hide the true node.
 func (ms *members) newest(mixes bool) []Member {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	newest := make(map[record.NodeID]Member, len(ms.mu.names))
 	for _, l := range ms.mu.names {
 		old, known := newest[l.Node]
-		if ms.mu.self.mixes(l.Meta) == mixes && (!known || l.BootCounter > old.BootCounter) {
+		better := l.BootCounter > old.BootCounter
+		if l.Alive != old.Alive {
+			better = l.Alive
+		}
+		if ms.mu.self.mixes(l.Meta) == mixes && (!known || better) {
 			newest[l.Node] = l.Member
 		}
 	}
