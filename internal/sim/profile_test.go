@@ -124,8 +124,7 @@ func (w *world) settle() {
 		healNetwork(w)
 		healDisks(w)
 		w.endClones()
-		restartFailed(w)
-		bootAll(w)
+		w.supervise()
 		w.alive()
 	}
 	close(w.stop)
@@ -142,6 +141,19 @@ func (w *world) settle() {
 	}
 	w.wg.Wait()
 	time.Sleep(lingering)
+}
+
+// supervise starts every machine, and again those that end or fail soon: with each start the boot counter rises
+// past what others may have heard of a clone.
+func (w *world) supervise() {
+	for range 4 {
+		restartFailed(w)
+		bootAll(w)
+		time.Sleep(2 * time.Second)
+		if w.over() || w.anyMachine(func(m *machine) bool { return m.life.n.Failure() != nil || ended(m.life) }) == nil {
+			return
+		}
+	}
 }
 
 // lingering is how long memberlist's probes may outlive it.

@@ -50,11 +50,7 @@ func TestSim(t *testing.T) {
 		seed := uint64(from + i)
 		p := profiles[int(seed)%len(profiles)]
 		if only := os.Getenv("EDGED_SIM_PROFILE"); only != "" {
-			k := slices.IndexFunc(profiles, func(p profile) bool { return p.name == only })
-			if k < 0 {
-				t.Fatalf("EDGED_SIM_PROFILE=%q: there is no such profile", only)
-			}
-			p = profiles[k]
+			p = profileNamed(t, only)
 		}
 		t.Run(fmt.Sprintf("%s/%d", p.name, seed), func(t *testing.T) {
 			at := time.Now()
@@ -69,4 +65,12 @@ func TestSim(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds in %v", n, time.Since(began).Round(time.Millisecond))
+}
+
+func profileNamed(t *testing.T, name string) profile {
+	k := slices.IndexFunc(profiles, func(p profile) bool { return p.name == name })
+	if k < 0 {
+		t.Fatalf("there is no profile %q", name)
+	}
+	return profiles[k]
 }

@@ -247,7 +247,9 @@ func (m *machine) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{silent: dead, m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
 	w.mu.Lock()
-	w.names[l.id], m.life = m.name, l
+	if m.life = l; !m.clone {
+		w.names[l.id] = m.name
+	}
 	w.mu.Unlock()
 	w.story.tell(m.name, "starts as node %d, boot %d, at %s", l.id, n.Identity().BootCounter, m.addr())
 	w.wg.Go(func() {
