@@ -30,7 +30,10 @@ const (
 
 	// inlineData is the size up to which entry data is copied into the frame; longer data is
 	// sent from where it lies.
-	inlineData = 2 << 10
+	inlineData = 512
+	// maxEntries bounds the entries of one message: what Limits.Message holds of the smallest ones,
+	// and more.
+	maxEntries = 1 << 16
 )
 
 var errFrame = errors.New("damaged frame from a peer")
@@ -219,39 +222,68 @@ func (r *frameReader) count(v uint64, size int) int {
 	return int(v)
 }
 
+// netMessage is a Raft message with room for what its pointers name: one allocation, not ten.
+type netMessage struct {
+	pb.Message
+	typ    pb.MessageType
+	ids    [2]uint64
+	fields [6]uint64
+	reject bool
+}
+
+// netEntry is an entry in the same way.
+type netEntry struct {
+	pb.Entry
+	typ         pb.EntryType
+	term, index uint64
+}
+
 // raft reads one Raft message; entry data aliases the frame.
 func (r *frameReader) raft() (record.GroupID, *pb.Message) {
 	g := record.GroupID(r.u64())
-	m := &pb.Message{From: new(r.u64()), To: new(r.u64())}
-	m.Type = pb.MessageType(r.u8()).Enum()
+	n := &netMessage{ids: [2]uint64{r.u64(), r.u64()}, reject: true}
+	m := &n.Message
+	m.From, m.To, m.Type = &n.ids[0], &n.ids[1], &n.typ
+	n.typ = pb.MessageType(r.u8())
 	flags := r.u8()
 	if flags&flagReject != 0 {
-		m.Reject = new(true)
+		m.Reject = &n.reject
 	}
-	for _, p := range [...]**uint64{&m.Term, &m.LogTerm, &m.Index, &m.Commit, &m.Vote, &m.RejectHint} {
-		if v := r.uvarint(); v != 0 {
-			*p = new(v)
+	for i, p := range [...]**uint64{&m.Term, &m.LogTerm, &m.Index, &m.Commit, &m.Vote, &m.RejectHint} {
+		if n.fields[i] = r.uvarint(); n.fields[i] != 0 {
+			*p = &n.fields[i]
 		}
 	}
-	n := r.count(r.uvarint(), 3)
+	count := r.count(r.uvarint(), 3)
+	if count > maxEntries {
+		r.err = errFrame
+	}
 	if c := r.take(r.uvarint()); len(c) > 0 {
 		m.Context = c
 	}
-	if n > 0 {
-		m.Entries = make([]*pb.Entry, 0, n)
-	}
-	for i := range n {
-		e := &pb.Entry{Type: pb.EntryType(r.u8()).Enum(), Term: new(r.uvarint()), Index: new(m.GetIndex() + 1 + uint64(i))}
-		if d := r.take(r.uvarint()); len(d) > 0 {
-			e.Data = d
-		}
-		m.Entries = append(m.Entries, e)
+	if count > 0 && r.err == nil {
+		m.Entries = r.entries(count, m.GetIndex())
 	}
 	if flags&flagSnapshot != 0 {
 		m.Snapshot = &pb.Snapshot{Metadata: &pb.SnapshotMetadata{Index: new(r.uvarint()), Term: new(r.uvarint()), ConfState: r.conf()}}
 		m.Snapshot.Data = r.take(r.uvarint())
 	}
 	return g, m
+}
+
+// entries reads the entries that follow the one at index.
+func (r *frameReader) entries(count int, index uint64) []*pb.Entry {
+	room, out := make([]netEntry, count), make([]*pb.Entry, count)
+	for i := range room {
+		e := &room[i]
+		e.typ, e.term, e.index = pb.EntryType(r.u8()), r.uvarint(), index+1+uint64(i)
+		e.Type, e.Term, e.Index = &e.typ, &e.term, &e.index
+		if d := r.take(r.uvarint()); len(d) > 0 {
+			e.Data = d
+		}
+		out[i] = &e.Entry
+	}
+	return out
 }
 
 func (r *frameReader) conf() *pb.ConfState {

@@ -160,11 +160,9 @@ func (g *group) reached() bool {
 		sameSet(g.conf.Voters, g.target.Voters) && sameSet(g.conf.Learners, g.target.Learners)
 }
 
+// sameSet compares two lists of a few replicas, each named once.
 func sameSet(a, b []record.ReplicaID) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(r record.ReplicaID) bool { return !slices.Contains(b, r) })
 }
 
 // reconcile takes the next step from the configuration that is to the one that was asked for: one

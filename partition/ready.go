@@ -94,7 +94,10 @@ func (c *Core) carryOut(g *group, rd raft.Ready) {
 // write, but for a configuration change: a replica that confirms entries after it while it would
 // come back in the configuration before it could be part of two majorities that do not meet.
 func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
-	s := Save{Update: c.update(g), responses: append(votes, m.GetResponses()...)}
+	s := Save{Update: c.update(g), responses: m.GetResponses()}
+	if len(votes) > 0 {
+		s.responses = slices.Concat(votes, s.responses)
+	}
 	u := &s.Update
 	write := false
 	if m.Snapshot != nil && !raft.IsEmptySnap(m.Snapshot) {
@@ -104,7 +107,8 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		}
 		write, s.Sync = true, true
 	}
-	if hs := (storage.HardState{Term: m.GetTerm(), Vote: record.ReplicaID(m.GetVote())}); m.Term != nil && hs != g.log.hs {
+	if m.Term != nil && g.log.hs != (storage.HardState{Term: m.GetTerm(), Vote: record.ReplicaID(m.GetVote())}) {
+		hs := storage.HardState{Term: m.GetTerm(), Vote: record.ReplicaID(m.GetVote())}
 		g.log.hs, u.HardState = hs, &hs
 		write, s.Sync = true, true
 	}
