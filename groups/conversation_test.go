@@ -337,7 +337,7 @@ func (c *talk) drop(a args) {
 
 func (c *talk) fetch(a args) {
 	tps, _ := partitions(a.words)
-	for _, o := range Fetch(c.state, a.first(), tps, c.c.cfg.Topic, c.c.cfg.Born) {
+	for _, o := range c.c.Fetch(a.first(), tps) {
 		c.sayf("%s/%d: %d epoch %d %q", o.Topic, o.Partition, o.Offset, o.Epoch, o.Metadata)
 	}
 }

@@ -103,28 +103,26 @@ func (c *Coordinator) locate(topic string, partition int32) (Topic, error) {
 	return t, nil
 }
 
-// dead tells whether an offset is of a topic that is no more, also if another has its name. What
-// this node has not heard of yet is not dead.
-func (o *Offset) dead(topic func(string) (Topic, bool), born func() record.GroupID) bool {
-	if t, ok := topic(o.Topic); ok {
+// dead tells whether an offset is of a topic that is no more, also if another has its name. What this
+// node has not heard of yet is not dead.
+func (c *Coordinator) dead(o *Offset) bool {
+	known := c.cfg.Born() // first: the topics are as of then or later
+	if t, ok := c.cfg.Topic(o.Topic); ok {
 		return t.First > o.First
 	}
-	return o.First < born()
+	return o.First < known
 }
 
 // Fetch gives what a group has committed, for each partition asked for, in that order: one without
 // an offset has the offset -1. nil partitions are all that have one.
-//
-// It reads the state alone, so that any goroutine may call it; the answer is good as long as the caller
-// coordinates the group.
-func Fetch(s *State, group string, partitions []record.TopicPartition, topic func(string) (Topic, bool), born func() record.GroupID) []Offset {
+func (c *Coordinator) Fetch(group string, partitions []record.TopicPartition) []Offset {
 	if partitions == nil {
-		return slices.DeleteFunc(s.Offsets(group), func(o Offset) bool { return o.dead(topic, born) })
+		return slices.DeleteFunc(c.cfg.State.Offsets(group), func(o Offset) bool { return c.dead(&o) })
 	}
 	out := make([]Offset, len(partitions))
 	for i, tp := range partitions {
-		o, ok := s.Offset(group, tp)
-		if !ok || o.dead(topic, born) {
+		o, ok := c.cfg.State.Offset(group, tp)
+		if !ok || c.dead(&o) {
 			o = Offset{Topic: tp.Topic, Commit: Commit{Partition: tp.Partition, Offset: -1, Epoch: record.NoEpoch}}
 		}
 		out[i] = o
@@ -198,7 +196,7 @@ func (c *Coordinator) dropOld() {
 		live := c.groups[s.Name]
 		kept, drop := 0, map[string][]int32{}
 		for _, o := range c.cfg.State.Offsets(s.Name) {
-			if o.dead(c.cfg.Topic, c.cfg.Born) || c.expired(&s, live, &o, now) {
+			if c.dead(&o) || c.expired(&s, live, &o, now) {
 				drop[o.Topic] = append(drop[o.Topic], o.Partition)
 			} else {
 				kept++

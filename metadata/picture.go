@@ -147,6 +147,10 @@ func (p *Picture) Group(g record.GroupID) (Location, bool) {
 	return Location{t, n, t.Partitions[n]}, true
 }
 
+// NextGroup is above the ids of all groups that there were up to here. So a topic that is not in the
+// picture although its groups are below has been deleted, and is not only yet to come.
+func (p *Picture) NextGroup() record.GroupID { return p.nextGroup }
+
 // Node finds a registered node; nil if there is none or it was removed.
 func (p *Picture) Node(id record.NodeID) *Node {
 	if i, ok := findNode(p.nodes, id); ok {

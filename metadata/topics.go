@@ -73,7 +73,8 @@ func (c *CreateTopic) apply(p *Picture) (*Picture, any, error) {
 	if err := p.checkSettings(nil, given); err != nil {
 		return nil, nil, fmt.Errorf("topic %s: %w", c.Name, err)
 	}
-	t := &Topic{Name: c.Name, ID: c.ID, Created: c.Created, Class: configs.retentionClass(), Settings: given, Configs: configs}
+	t := &Topic{Name: c.Name, ID: c.ID, Created: c.Created, Settings: given, Configs: configs}
+	t.Class = t.class()
 	next, t, err := p.extend(t, c.Partitions, c.Assignments)
 	if err != nil {
 		return nil, nil, err
@@ -223,6 +224,9 @@ func (c *DeleteTopic) apply(p *Picture) (*Picture, any, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := t.notInternal(); err != nil {
+		return nil, nil, err
+	}
 	var dead []Tombstone
 	for _, part := range t.Partitions {
 		for _, r := range slices.Concat(part.Replicas, part.Removing) {
@@ -299,6 +303,9 @@ func (c *AlterTopic) apply(p *Picture) (*Picture, any, error) {
 	if has := int32(len(old.Partitions)); c.Partitions < has && c.Partitions != 0 {
 		return nil, nil, fmt.Errorf("topic %s: it has %d partitions and cannot have fewer: %w", c.Name, has, record.ErrInvalidRequest)
 	} else if c.Partitions > has {
+		if err := old.notInternal(); err != nil {
+			return nil, nil, err
+		}
 		if next, grown, err = p.extend(&t, c.Partitions, c.Assignments); err != nil {
 			return nil, nil, err
 		}

@@ -29,7 +29,7 @@ func (b broker) CreateTopic(ctx context.Context, req wire.CreateTopicRequest) (w
 	if req.Partitions < 0 {
 		return wire.CreateTopicResponse{}, fmt.Errorf("%d partitions: %w", req.Partitions, record.ErrInvalidRequest)
 	}
-	if err := metadata.ValidTopicName(req.Name); err != nil {
+	if err := errors.Join(metadata.ValidTopicName(req.Name), ownTopic(req.Name)); err != nil {
 		return wire.CreateTopicResponse{}, err
 	}
 	configs, err := metadata.ParseConfigs(req.Configs)

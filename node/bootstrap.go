@@ -381,6 +381,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	n.host.Store(h)
 	h.Start()
 	h.LookForRoom()
+	n.groups.wake()
 	n.cluster.Store(&cluster)
 	n.gossip.SetMeta(n.gossipMeta())
 	n.wake()
@@ -388,9 +389,12 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 }
 
 // machineOf makes the state machine of a group that is no data partition.
-func (n *Node) machineOf(_ record.GroupID, kind partition.MachineKind) partition.StateMachine {
-	if kind == partition.MetadataLog {
+func (n *Node) machineOf(g record.GroupID, kind partition.MachineKind) partition.StateMachine {
+	switch kind {
+	case partition.MetadataLog:
 		return n.machine
+	case partition.GroupsLog:
+		return n.groups.machine(g)
 	}
 	return nil
 }

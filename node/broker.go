@@ -59,6 +59,14 @@ func (n *Node) locate(topic string, number int32) (metadata.Location, *partition
 	return at, part, nil
 }
 
+// locateRecords is locate for who reads or writes records.
+func (n *Node) locateRecords(topic string, number int32) (metadata.Location, *partition.Partition, error) {
+	if err := ownTopic(topic); err != nil {
+		return metadata.Location{}, nil, err
+	}
+	return n.locate(topic, number)
+}
+
 // unknownTopic is the answer for a topic that this node's copy of the metadata does not have.
 func (n *Node) unknownTopic(name string) error {
 	if !n.caughtUp() {
@@ -150,7 +158,7 @@ func (n *Node) append(req appending, done func(appended)) {
 		refuse(fmt.Errorf("%w: %v", record.ErrStorage, f))
 		return
 	}
-	at, part, err := n.locate(req.topic, req.partition)
+	at, part, err := n.locateRecords(req.topic, req.partition)
 	if err != nil {
 		refuse(err)
 		return
@@ -213,7 +221,7 @@ func boughtFor(d metadata.Durability, acks int16) string {
 // serving finds a partition that this node leads and may read, waiting a moment for a leader that
 // has not committed in its epoch yet.
 func (n *Node) serving(ctx context.Context, topic string, number int32, epoch record.Epoch) (metadata.Location, *partition.Partition, error) {
-	at, part, err := n.locate(topic, number)
+	at, part, err := n.locateRecords(topic, number)
 	if err != nil {
 		return at, nil, err
 	}

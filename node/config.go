@@ -53,6 +53,9 @@ type Config struct {
 	// KafkaAutoCreate makes topics that Kafka clients ask for and that do not exist, with so many
 	// partitions. 0 does not.
 	KafkaAutoCreate int `toml:"kafka-auto-create" value:"N" usage:"make topics that Kafka clients ask for, with N partitions; 0 does not"`
+	// KafkaGroupDelay is how long, in milliseconds, the first members of a consumer group wait for more,
+	// so that those who start together share the partitions at once.
+	KafkaGroupDelay int `toml:"kafka-group-delay" value:"MS" usage:"the first members of a consumer group wait this many milliseconds for more; 0 does not"`
 	// HTTPAddr serves health, metrics and profiles. It asks for no password, hence loopback.
 	HTTPAddr string `toml:"http-addr" value:"HOST:PORT" usage:"listen here for health, metrics and profiles (TCP)"`
 	// Advertise is the host, without a port, that other nodes and clients are told to
@@ -89,15 +92,16 @@ func DefaultConfig() Config {
 		name = "edged"
 	}
 	return Config{
-		DataDir:    "./edged-data",
-		NodeName:   name,
-		Cluster:    "edge",
-		NativeAddr: ":7400",
-		GossipAddr: ":7946",
-		KafkaAddr:  ":9092",
-		HTTPAddr:   "127.0.0.1:7480",
-		LogLevel:   "info",
-		LogFormat:  "text",
+		DataDir:         "./edged-data",
+		NodeName:        name,
+		Cluster:         "edge",
+		NativeAddr:      ":7400",
+		GossipAddr:      ":7946",
+		KafkaAddr:       ":9092",
+		KafkaGroupDelay: 1000,
+		HTTPAddr:        "127.0.0.1:7480",
+		LogLevel:        "info",
+		LogFormat:       "text",
 	}
 }
 

@@ -13,6 +13,7 @@ const (
 	// maxKafkaListeners bounds the listeners beside the default one: the registry keeps their addresses.
 	maxKafkaListeners    = 3
 	maxListenerNameBytes = 16
+	maxGroupDelay        = 60_000 // milliseconds
 	maxKafkaHostBytes    = 128
 	maxKafkaAddrBytes    = 264 // all of them together
 )
@@ -106,6 +107,9 @@ func (v *validator) kafka() {
 			v.fault("kafka-listener", "has the name %q twice", l.name)
 		}
 		seen[l.name] = true
+	}
+	if n := v.c.KafkaGroupDelay; n < 0 || n > maxGroupDelay {
+		v.fault("kafka-group-delay", "is %d; it is 1 to %d milliseconds, or 0 for none", n, maxGroupDelay)
 	}
 	if n := v.c.KafkaAutoCreate; n < 0 || n > metadata.MaxPartitionsPerTopic {
 		v.fault("kafka-auto-create", "is %d; it is 1 to %d, or 0 for not to", n, metadata.MaxPartitionsPerTopic)

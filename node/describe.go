@@ -37,7 +37,9 @@ func (b broker) Metadata(_ context.Context, topics []string) (wire.Metadata, err
 	all := make(map[string]wire.Topic, len(p.Topics()))
 	if topics == nil {
 		for _, t := range p.Topics() {
-			m.Topics = append(m.Topics, n.describeTopic(t))
+			if !t.Internal() {
+				m.Topics = append(m.Topics, n.describeTopic(t))
+			}
 		}
 	} else {
 		for _, name := range topics {
@@ -128,8 +130,7 @@ func (b broker) Status(context.Context) (wire.Status, error) {
 	p := n.machine.Picture()
 	up := n.up()
 	s := wire.Status{
-		Cluster: p.Name(), ClusterID: p.ClusterID().String(), Nodes: int32(len(p.NodesSorted())), Topics: int32(len(p.Topics())),
-		Partitions: int32(p.PartitionCount()), MetadataLeader: n.metadataLeader(),
+		Cluster: p.Name(), ClusterID: p.ClusterID().String(), Nodes: int32(len(p.NodesSorted())), MetadataLeader: n.metadataLeader(),
 	}
 	for _, node := range p.NodesSorted() {
 		if up[node.ID] {
@@ -137,6 +138,10 @@ func (b broker) Status(context.Context) (wire.Status, error) {
 		}
 	}
 	for _, t := range p.Topics() {
+		if !t.Internal() { // what the cluster has for itself is no topic of anybody's, but its health counts
+			s.Topics++
+			s.Partitions += int32(len(t.Partitions))
+		}
 		for i, part := range t.Partitions {
 			d := n.describePartition(int32(i), part)
 			if d.Leader == record.NoNode {

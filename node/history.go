@@ -58,6 +58,7 @@ func (h *history) newest(limit int, want func(record.GroupID) bool) []leaderChan
 func (n *Node) onLeader(c partition.LeaderChange) {
 	n.history.add(c)
 	n.metrics.leaderChanges.Add(1)
+	n.groups.wake()
 	if c.Group == record.MetadataGroup {
 		n.wake()
 	}

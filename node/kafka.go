@@ -162,7 +162,7 @@ func (n *Node) openKafka() error {
 	if all := n.kafkaAddr(); len(all) > maxKafkaAddrBytes {
 		return fmt.Errorf("the addresses for Kafka clients take %d characters together (%s), at most %d; use shorter names", len(all), all, maxKafkaAddrBytes)
 	}
-	n.kafka.server = kafka.NewServer(kafka.Config{Broker: kafkaBroker{n}, AutoCreate: n.cfg.KafkaAutoCreate > 0, Logger: n.log})
+	n.kafka.server = kafka.NewServer(kafka.Config{Broker: kafkaBroker{n}, Groups: kafkaGroups{n.groups}, AutoCreate: n.cfg.KafkaAutoCreate > 0, Logger: n.log})
 	for _, l := range n.kafka.listeners {
 		handle := n.kafka.server.Handler(l.name)
 		l.accept = transport.New(transport.Config{
@@ -198,10 +198,11 @@ func (b kafkaBroker) Topics() []kafka.Topic {
 		return nil
 	}
 	up := b.n.up()
-	topics := b.n.machine.Picture().Topics()
-	out := make([]kafka.Topic, len(topics))
-	for i, t := range topics {
-		out[i] = b.n.kafkaTopic(t, up)
+	var out []kafka.Topic
+	for _, t := range b.n.machine.Picture().Topics() {
+		if !t.Internal() {
+			out = append(out, b.n.kafkaTopic(t, up))
+		}
 	}
 	return out
 }
@@ -222,6 +223,9 @@ func (b kafkaBroker) topic(t *metadata.Topic, asked string) (kafka.Topic, error)
 	}
 	if t == nil {
 		return kafka.Topic{}, b.n.unknownTopic(asked)
+	}
+	if err := ownTopic(t.Name); err != nil {
+		return kafka.Topic{}, err
 	}
 	return b.n.kafkaTopic(t, b.n.up()), nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edged/groups"
 	"edged/metadata"
 	"edged/transport/kafka"
 )
@@ -66,7 +67,7 @@ const lookalike = "3.9"
 // Nobody can change them over the protocol.
 func (b kafkaBroker) NodeSettings() []kafka.Setting {
 	n := b.n
-	d := metadata.DefaultConfigs()
+	d, g := metadata.DefaultConfigs(), groups.DefaultTiming()
 	id := strconv.Itoa(int(n.ident.Get().Node))
 	var parts []string
 	for _, l := range n.kafka.listeners {
@@ -83,6 +84,9 @@ func (b kafkaBroker) NodeSettings() []kafka.Setting {
 		{Name: "connections.max.idle.ms", Value: number(kafka.DefaultIdleTimeout.Milliseconds()), Type: kafka.TypeLong},
 		{Name: "default.replication.factor", Value: strconv.Itoa(metadata.AutoReplicas(len(n.machine.Picture().NodesSorted()))), Type: kafka.TypeInt},
 		{Name: "delete.topic.enable", Value: "true", Type: kafka.TypeBool},
+		{Name: "group.initial.rebalance.delay.ms", Value: strconv.Itoa(n.cfg.KafkaGroupDelay), Type: kafka.TypeInt},
+		{Name: "group.max.session.timeout.ms", Value: number(g.MaxSession.Milliseconds()), Type: kafka.TypeInt},
+		{Name: "group.min.session.timeout.ms", Value: number(g.MinSession.Milliseconds()), Type: kafka.TypeInt},
 		{Name: "inter.broker.protocol.version", Value: lookalike, Type: kafka.TypeString},
 		{Name: "listeners", Value: listeners, Type: kafka.TypeString},
 		{Name: "log.cleanup.policy", Value: d.Cleanup.String(), Type: kafka.TypeList},
@@ -96,6 +100,8 @@ func (b kafkaBroker) NodeSettings() []kafka.Setting {
 		{Name: "min.insync.replicas", Value: "1", Type: kafka.TypeInt},
 		{Name: "node.id", Value: id, Type: kafka.TypeInt},
 		{Name: "num.partitions", Value: strconv.Itoa(n.defaultPartitions()), Type: kafka.TypeInt},
+		{Name: "offsets.retention.minutes", Value: number(int64(g.Retention.Minutes())), Type: kafka.TypeInt},
+		{Name: "offsets.topic.num.partitions", Value: strconv.Itoa(metadata.GroupsPartitions), Type: kafka.TypeInt},
 		{Name: "offsets.topic.replication.factor", Value: "3", Type: kafka.TypeInt},
 	}
 	for i := range all {

@@ -73,6 +73,7 @@ type Node struct {
 	server  *transport.Server
 	wire    *wire.Server
 	kafka   kafkaServing
+	groups  *groupLogs
 	peers   *peer.Transport
 	gossip  *gossip.Gossip
 	history history
@@ -114,6 +115,7 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 	n.defaults()
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.machine = newMachine()
+	n.groups = newGroupLogs(n)
 	n.done.bell = make(chan struct{}, 1)
 	n.producers.lock = make(chan struct{}, 1)
 	defer func() {
@@ -321,6 +323,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runBootstrap() })
 	n.wg.Go(func() { n.runReconcile() })
 	n.wg.Go(func() { n.runReports() })
+	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
 	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "http", n.http.Addr())
 	select {

@@ -153,7 +153,7 @@ func (r *reconciler) partitions(p *metadata.Picture) {
 		r.told[held.Partition.Group] = now
 		h.Configure(&partition.Assignment{
 			Group: held.Partition.Group, Class: held.Topic.Class,
-			Voters: held.Partition.Replicas, Initial: held.Partition.Initial,
+			Voters: held.Partition.Replicas, Initial: held.Partition.Initial, Machine: machineKind(held.Topic),
 			Relaxed:  held.Topic.Configs.Durability == metadata.Relaxed,
 			MaxBatch: held.Topic.Configs.MaxMessageBytes,
 		})
@@ -175,6 +175,7 @@ func (r *reconciler) bury(p *metadata.Picture) {
 				n.log.Error("a replica could not be removed", "group", t.Group, "err", err)
 				return
 			}
+			n.groups.forget(t.Group)
 			n.done.add(&metadata.TombstoneDone{Node: self, Done: []metadata.Tombstone{t}})
 		})
 	}
