@@ -98,14 +98,18 @@ func (x *codec) int(what string, v *int64, lo, hi int64) {
 func unsigned[T ~uint8 | ~uint32 | ~uint64](x *codec, what string, v *T) {
 	n := uint64(*v)
 	x.uint(what, &n, 0, uint64(^T(0)))
-	*v = T(n)
+	if x.dec != nil { // what is encoded is shared with readers
+		*v = T(n)
+	}
 }
 
 // signed carries any signed number type between lo and hi.
 func signed[T ~int16 | ~int32 | ~int64](x *codec, what string, v *T, lo, hi T) {
 	n := int64(*v)
 	x.int(what, &n, int64(lo), int64(hi))
-	*v = T(n)
+	if x.dec != nil {
+		*v = T(n)
+	}
 }
 
 func (x *codec) u8(what string, v *uint8) { unsigned(x, what, v) }
@@ -117,7 +121,9 @@ func (x *codec) node(what string, v *record.NodeID) { signed(x, what, v, 1, math
 func (x *codec) group(what string, v *record.GroupID) {
 	n := uint64(*v)
 	x.uint(what, &n, uint64(firstGroup), 1<<62)
-	*v = record.GroupID(n)
+	if x.dec != nil {
+		*v = record.GroupID(n)
+	}
 }
 
 func (x *codec) replica(what string, v *record.ReplicaID) {
@@ -175,16 +181,18 @@ func (x *codec) str(what string, v *string, lo, hi int) {
 	if x.err != nil {
 		return
 	}
-	*v = string(b)
+	if x.dec != nil {
+		*v = string(b)
+	}
 	if !utf8.Valid(b) || bytes.ContainsFunc(b, unicode.IsControl) {
-		x.fail(what, "%.40q has control characters or is not UTF-8", *v)
+		x.fail(what, "%.40q has control characters or is not UTF-8", b)
 	}
 }
 
 func (x *codec) id16(what string, v *[16]byte) {
 	b := v[:]
 	x.raw(what, &b, 16, 16)
-	if x.err == nil {
+	if x.err == nil && x.dec != nil {
 		*v = [16]byte(b)
 	}
 }
