@@ -69,7 +69,7 @@ func TestGarbage_onEveryPortIsClosedAndCounted(t *testing.T) {
 	if now := n.metric("edged_bad_frames_total"); now < bad+10 {
 		t.Errorf("bad frames counted: %v before, %v after", bad, now)
 	}
-	if grown := n.rss() - before; grown > 64<<20 {
+	if grown := n.rss() - before; grown > 64<<20 && !raced {
 		t.Errorf("the node has grown by %d MiB", grown>>20)
 	}
 	l.awaitAcks(100)

@@ -19,6 +19,9 @@ import (
 // long asks for the slow variants: many rounds, large backlogs, and figures.
 var long = os.Getenv("EDGED_TEST_LONG") != ""
 
+// raced asks for nodes that are built with the race detector. Their size tells nothing.
+var raced = os.Getenv("EDGED_TEST_RACE") != ""
+
 // pick gives the size of a test for the normal and the long run.
 func pick(normal, inLong int) int {
 	if long {
@@ -62,7 +65,7 @@ func program(t testing.TB, name string) string {
 		}
 		args := []string{"build", "-trimpath", "-buildvcs=false", "-o", b.dir + "/"}
 		env := append(os.Environ(), "CGO_ENABLED=0")
-		if os.Getenv("EDGED_TEST_RACE") != "" {
+		if raced {
 			args, env = append(args, "-race"), os.Environ()
 		}
 		cmd := exec.Command("go", append(args, "../cmd/edged", "../cmd/edgectl")...)

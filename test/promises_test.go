@@ -253,7 +253,7 @@ func TestSlowConsumer_doesNotGrowTheNode(t *testing.T) {
 	verifyFilled(t, cl, "t", 0, backlog+2000)
 	grown := n.rss() - before
 	t.Logf("RSS %d MiB, grown by %d MiB with %d consumers that do not read", n.rss()>>20, grown>>20, stuck)
-	if grown > 100<<20 {
+	if grown > 100<<20 && !raced {
 		t.Errorf("the node has grown by %d MiB", grown>>20)
 	}
 	if err := n.ready(); err != nil {
