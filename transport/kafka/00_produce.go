@@ -170,6 +170,8 @@ func (p *producing) frame(records []byte) (record.Batch, error) {
 	switch {
 	case errors.Is(err, record.ErrUnsupportedMagic):
 		return nil, fmt.Errorf("%w: %w", kerr.InvalidRecord, err)
+	case err != nil && (len(records) < record.BatchHeaderSize || record.Batch(records).Length() > len(records)):
+		return nil, fmt.Errorf("%w: %w", kerr.InvalidRecord, err) // cut off: as good as no batch
 	case err != nil:
 		return nil, err
 	case len(rest) > 0:

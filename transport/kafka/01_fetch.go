@@ -48,6 +48,7 @@ type fetching struct {
 	total    int32       // bytes so far
 	reserved bool
 	settled  bool // an error, or a part that has more than it may give: nothing to wait for
+	full     bool // the whole answer has no room
 }
 
 // fetchPart is one partition of it.
@@ -167,13 +168,14 @@ func (f *fetching) step(p *fetchPart) (err error) {
 	if at := record.Offset(p.in.FetchOffset); at < s.LogStart && p.next == at || at > s.End {
 		return record.ErrOffsetOutOfRange
 	}
-	for p.next < s.Readable && !f.settled {
+	for p.next < s.Readable && !f.full {
 		if err := f.reserveAll(); err != nil {
 			return err
 		}
-		room := min(f.limit-f.total, p.in.PartitionMaxBytes-int32(len(p.out.RecordBatches)))
+		left, own := f.limit-f.total, p.in.PartitionMaxBytes-int32(len(p.out.RecordBatches))
+		room := min(left, own)
 		if room <= 0 && f.total > 0 {
-			f.settled = true
+			f.settled, f.full = true, left <= 0
 			return nil
 		}
 		batches, next, err := p.reader.Read(p.next, max(room, 1))
@@ -181,7 +183,7 @@ func (f *fetching) step(p *fetchPart) (err error) {
 			return err
 		}
 		if f.total > 0 && int32(len(batches)) > room {
-			f.settled = true // it comes first in one of the next fetches
+			f.settled, f.full = true, left <= own // it comes first in one of the next fetches
 			return nil
 		}
 		if p.out.RecordBatches == nil {

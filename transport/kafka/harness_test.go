@@ -2,9 +2,14 @@ package kafka
 
 import (
 	"encoding/binary"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -197,4 +202,24 @@ func fetchOf(topic string, from int64, partitions ...int32) *kmsg.FetchRequest {
 	}
 	req.Topics = append(req.Topics, t)
 	return req
+}
+
+// declaredErrors reads the codes off the source of package record, so that a new one cannot be left out.
+func declaredErrors(t *testing.T) (found []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../record/errors.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.CompositeLit); ok && fmt.Sprint(lit.Type) == "Error" && len(lit.Elts) == 3 {
+			code, _ := strconv.Unquote(lit.Elts[0].(*ast.BasicLit).Value)
+			found = append(found, code)
+		}
+		return true
+	})
+	if len(found) < 40 {
+		t.Fatalf("found %d errors in the source", len(found))
+	}
+	return found
 }
