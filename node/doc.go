@@ -9,11 +9,13 @@
 // bootstrap.go finds or forms the cluster; reconcile.go makes this node what the metadata says;
 // autopilot.go is the metadata leader's part; propose.go changes the metadata from any node;
 // rpc.go is what nodes ask each other; broker.go, describe.go and admin.go serve clients;
+// groups.go coordinates consumer groups;
 // janitor.go applies retention; history.go remembers leaders; http.go serves health and metrics.
 //
 // Goroutines of this package, all started through Node.wg: bootstrap (until the node is in a
 // cluster), reconcile (one, woken by changes of the metadata or of the members), janitor (one),
-// reports (tells the metadata what the Core has reached), gossip publisher (leaders), one per
+// reports (tells the metadata what the Core has reached), groups (owns the coordinators of the
+// consumer groups whose logs are led here), gossip publisher (leaders), one per
 // listener, and those of requests. Who owns what: identity file: bootstrap, then nobody until Close;
 // metadata: the Core's goroutine through machine; everything else is behind n.mu or atomic.
 package node

@@ -357,6 +357,24 @@ func askLog[T any](ctx context.Context, s *groupLogs, g record.GroupID, fn func(
 	}
 }
 
+// counts says how many groups with members this node coordinates, and how many members they have.
+func (s *groupLogs) counts() (groups, members int) {
+	done := make(chan struct{})
+	if !s.post(func() {
+		for _, l := range s.led {
+			if l.c != nil {
+				g, m := l.c.Counts()
+				groups, members = groups+g, members+m
+			}
+		}
+		close(done)
+	}) {
+		return 0, 0
+	}
+	<-done // end runs what is queued
+	return groups, members
+}
+
 // findCoordinator gives the node that coordinates a group. The first time it makes the topic.
 func (n *Node) findCoordinator(ctx context.Context, group string) (record.NodeID, error) {
 	if err := n.notReady(); err != nil {

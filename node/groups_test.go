@@ -73,8 +73,13 @@ func (d deadly) Accept() (net.Conn, error) {
 // startNode starts a node on loopback that joins others, or forms a cluster with them.
 func startNode(t *testing.T, expect int, join ...string) *testNode {
 	t.Helper()
+	return startNodeIn(t, t.TempDir(), expect, join...)
+}
+
+func startNodeIn(t *testing.T, dir string, expect int, join ...string) *testNode {
+	t.Helper()
 	cfg := DefaultConfig()
-	cfg.DataDir, cfg.NodeName, cfg.Advertise = t.TempDir(), "test", "127.0.0.1"
+	cfg.DataDir, cfg.NodeName, cfg.Advertise = dir, "test", "127.0.0.1"
 	cfg.NativeAddr, cfg.GossipAddr, cfg.KafkaAddr, cfg.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.BootstrapExpect, cfg.Join, cfg.KafkaGroupDelay = expect, join, 100
 	tn := &testNode{done: make(chan error, 1), open: map[io.Closer]bool{}}
@@ -103,11 +108,15 @@ func startNode(t *testing.T, expect int, join ...string) *testNode {
 	ctx, cancel := context.WithCancel(t.Context())
 	tn.cancel = cancel
 	go func() { tn.done <- n.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-tn.done
-	})
+	t.Cleanup(tn.stop)
 	return tn
+}
+
+// stop ends a node in good order.
+func (tn *testNode) stop() {
+	tn.cancel()
+	<-tn.done
+	tn.done <- nil
 }
 
 // testLog writes what a node says into the test's log, until the test is over.
@@ -426,6 +435,61 @@ func TestGroups_coordinatorMoves(t *testing.T) {
 	}
 	if a.lost+b.lost > 0 || len(got.twice()) > 0 {
 		t.Errorf("%d partitions were lost, %v read twice", a.lost+b.lost, got.twice())
+	}
+}
+
+// TestGroups_offsetsOutliveNodes commits on a single node, starts it again, lets the cluster grow around
+// it, and takes it away.
+func TestGroups_offsetsOutliveNodes(t *testing.T) {
+	dir := t.TempDir()
+	first := startNodeIn(t, dir, 1)
+	await(t, "a cluster of one", func() bool { return first.notReady() == nil && first.caughtUp() })
+	if _, err := (broker{first.Node}).CreateTopic(t.Context(), wire.CreateTopicRequest{Name: "t", Partitions: 6}); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(n *testNode, group string, offset record.Offset) {
+		t.Helper()
+		k := kafkaGroups{n.groups}
+		if _, err := k.FindCoordinator(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+		req := kafka.CommitOffsetsRequest{MemberIdentity: kafka.MemberIdentity{Group: group, Generation: kafka.NoGeneration}}
+		req.Offsets = []kafka.CommittedOffset{{TopicPartition: record.TopicPartition{Topic: "t", Partition: 0}, Offset: offset}}
+		var err error
+		await(t, "a commit", func() bool {
+			var errs []error
+			if errs, err = k.CommitOffsets(t.Context(), req); err == nil {
+				err = errs[0]
+			}
+			return err == nil || !record.Retriable(err)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
+	for _, g := range groups {
+		commit(first, g, 5)
+	}
+	first.stop()
+	first = startNodeIn(t, dir, 1)
+	await(t, "the offsets after a restart", func() bool { return committed(t, []*testNode{first}, "a") == 5 })
+	for _, g := range groups[1:] {
+		await(t, "the offsets after a restart", func() bool { return committed(t, []*testNode{first}, g) == 5 })
+		commit(first, g, 6)
+	}
+
+	nodes := []*testNode{first}
+	for range 2 {
+		nodes = append(nodes, startNode(t, 0, first.Addrs().Gossip))
+	}
+	await(t, "three copies of everything", func() bool {
+		s, err := (broker{first.Node}).Status(t.Context())
+		return err == nil && s.NodesAlive == 3 && s.UnderReplicated == 0
+	})
+	first.stop()
+	for _, g := range groups[1:] {
+		await(t, "the offsets on the other nodes", func() bool { return committed(t, nodes[1:], g) == 6 })
 	}
 }
 

@@ -115,6 +115,8 @@ func newMetrics(n *Node) *metrics {
 	gauge("edged_leaders", "Groups led here.", core(func(s partition.Status) float64 { return float64(s.Led) }))
 	gauge("edged_leaderless", "Groups here that have no leader.", core(func(s partition.Status) float64 { return float64(s.Leaderless) }))
 	gauge("edged_awake", "Groups here that are ticked.", core(func(s partition.Status) float64 { return float64(s.Awake) }))
+	gauge("edged_consumer_groups", "Consumer groups with members that this node coordinates.", func() float64 { g, _ := n.groups.counts(); return float64(g) })
+	gauge("edged_consumer_group_members", "Members of those.", func() float64 { _, m := n.groups.counts(); return float64(m) })
 	gauge("edged_entry_cache_bytes", "Log entries kept in memory.", core(func(s partition.Status) float64 { return float64(s.CacheBytes) }))
 	gauge("edged_disk_full", "1 while records are refused because the disk is nearly full.", func() float64 {
 		if h := n.host.Load(); h != nil && h.DiskFull() {
