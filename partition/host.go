@@ -382,7 +382,7 @@ func (h *Host) runLogWriter() {
 	var updates []storage.Update
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	unsynced := false
+	unsynced, failed := false, false
 	written := int64(0)
 	for {
 		flush := false
@@ -402,7 +402,7 @@ func (h *Host) runLogWriter() {
 			if !saves[i].empty {
 				updates = append(updates, saves[i].Update)
 				written += saves[i].bytes
-				sync = sync || saves[i].Sync
+				sync = sync || saves[i].Sync || done // Close leaves nothing to a power cut
 			}
 		}
 		ev := &Saved{Saves: saves}
@@ -420,9 +420,10 @@ func (h *Host) runLogWriter() {
 			written = 0
 			h.LookForRoom()
 		}
-		if ev.Err != nil && h.cfg.OnFailed != nil {
+		if ev.Err != nil && !failed && h.cfg.OnFailed != nil {
 			h.cfg.OnFailed(ev.Err)
 		}
+		failed = failed || ev.Err != nil
 		if len(saves) > 0 {
 			h.postSaved(ev)
 		}
