@@ -214,7 +214,8 @@ func (w *writer) appendEntries(g *group, es []Entry) error {
 }
 
 // truncate stages the end of all entries from first's index on. Those in the open bucket are
-// deleted; those in closed ones are shadowed: no directory entry leads to them any more.
+// deleted; those in closed ones are shadowed: the new directory entry names the last one before
+// it that counts, and those between are not looked at again.
 //
 // The same batch must hold a new entry. Without it the last directory entry would be one of a
 // closed bucket, and the bucket's own last entry would be taken for the log's.
@@ -238,10 +239,6 @@ func (w *writer) truncate(g *group, first *Entry) error {
 		keep--
 		sl := g.dirs[keep].slot
 		w.dropped = append(w.dropped, sl)
-		w.key = appendDirKey(w.key[:0], g.id, sl.bucket())
-		if err := w.delete(w.key); err != nil {
-			return err
-		}
 		if sl.bucket() == w.bucket {
 			if err := w.deleteFrom(sl, g.id, 0, 0); err != nil {
 				return err
@@ -323,7 +320,7 @@ func (w *writer) appendDir(g *group, index uint64) error {
 		prev = g.dirs[n-1].slot
 		d.prevBytes, d.prevMaxTs = uint32(g.tailBytes), g.tailMaxTs
 	}
-	w.key = appendDirKey(w.key[:0], g.id, w.bucket)
+	w.key = appendDirKey(w.key[:0], w.bucket, g.id)
 	val := encodeDir(w.key, &d, prev, n > 0)
 	if faultLateDirectory {
 		w.late.keep(w.key, val)

@@ -196,9 +196,11 @@ type storedDir struct {
 	dirEntry
 	prev    slot
 	hasPrev bool
+	err     error // it could not be read
 }
 
 func decodeDir(key, v []byte, bucket uint32) (s storedDir, err error) {
+	s.slot = makeSlot(0, bucket)
 	body, err := unseal(key, v)
 	if err != nil {
 		return s, err
@@ -262,29 +264,37 @@ func decodeHardState(key, v []byte) (hs HardState, err error) {
 	return hs, nil
 }
 
-// encodeBase also keeps how much of the first bucket is dead payload.
-func encodeBase(key []byte, base Base, headBytes uint64) []byte {
-	var b []byte
-	for _, n := range []uint64{base.Index, base.Term, uint64(base.NextOffset), uint64(base.LogStart), headBytes} {
-		b = binary.BigEndian.AppendUint64(b, n)
-	}
-	return seal(key, b)
+// storedBase is a base with what else must be known of a log's beginning.
+type storedBase struct {
+	Base
+	headBytes uint64 // payload at or before the base in the first bucket
+	since     uint32 // directory entries of buckets below it are not this log's
 }
 
-func decodeBase(key, v []byte) (base Base, headBytes uint64, err error) {
+func encodeBase(key []byte, s storedBase) []byte {
+	var b []byte
+	for _, n := range []uint64{s.Index, s.Term, uint64(s.NextOffset), uint64(s.LogStart), s.headBytes} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return seal(key, binary.BigEndian.AppendUint32(b, s.since))
+}
+
+func decodeBase(key, v []byte) (s storedBase, err error) {
 	body, err := unseal(key, v)
 	if err != nil {
-		return base, 0, err
+		return s, err
 	}
-	if len(body) != 40 {
-		return base, 0, errTorn
+	if len(body) != 44 {
+		return s, errTorn
 	}
 	n := func(i int) uint64 { return binary.BigEndian.Uint64(body[8*i:]) }
-	base = Base{Index: n(0), Term: n(1), NextOffset: record.Offset(n(2)), LogStart: record.Offset(n(3))}
-	if base.Index >= pointBit || base.NextOffset < 0 || base.LogStart < base.NextOffset {
-		return base, 0, errTorn
+	s.Base = Base{Index: n(0), Term: n(1), NextOffset: record.Offset(n(2)), LogStart: record.Offset(n(3))}
+	s.headBytes = n(4)
+	s.since = binary.BigEndian.Uint32(body[40:])
+	if s.Index >= pointBit || s.NextOffset < 0 || s.LogStart < s.NextOffset {
+		return s, errTorn
 	}
-	return base, n(4), nil
+	return s, nil
 }
 
 func encodeRun(key []byte, r TermRun) []byte {

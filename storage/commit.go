@@ -159,6 +159,7 @@ func (s *Store) startWriter(newest uint32) error {
 		return openError(s.dir, err)
 	}
 	s.flushedBucket.Store(newest)
+	s.gathered = newest - min(newest, gatherDirs-1) // those of the life before are gathered with the next ones
 	s.w = writer{s: s, bucket: newest + 1, batch: s.db.NewBatch(), staged: map[record.GroupID]*group{}, gone: map[record.GroupID]bool{}}
 	s.w.memTable = int64(m.MemTable.Size)
 	s.w.nextSize = min(2*s.w.memTable, s.opts.MemTableSize)
@@ -297,22 +298,14 @@ func (w *writer) apply(sync bool) error {
 	return nil
 }
 
-// keptBuckets is how many of the newest buckets can be counted. It is more than the engine keeps
-// old logs, so that a gap before those is seen.
-const keptBuckets = 64
-
 // noteBucket makes the first batch of a bucket say which bucket it is.
 func (w *writer) noteBucket() error {
 	if w.noted {
 		return nil
 	}
 	w.noted = true // a batch that fails from here on is the last one
-	w.key = appendBucketKey(w.key[:0], w.bucket)
-	if err := w.set(w.key, seal(w.key, nil)); err != nil || w.bucket <= keptBuckets {
-		return err
-	}
-	w.key = appendBucketKey(w.key[:0], w.bucket-keptBuckets)
-	return w.delete(w.key)
+	w.key = appendNoteKey(w.key[:0], w.bucket)
+	return w.set(w.key, seal(w.key, nil))
 }
 
 func (w *writer) applyBatch(sync bool) error {
@@ -394,7 +387,7 @@ func (w *writer) rotate() error {
 		case <-w.flushed:
 		case <-s.disk.froze: // it will never be flushed
 			return s.disk.frozenErr()
-		case <-s.closing:
+		case <-s.life.Done():
 			return ErrClosed
 		}
 	}
@@ -429,7 +422,7 @@ func (w *writer) rotate() error {
 func (s *Store) bucketFlushed(bucket uint32, flushed <-chan struct{}) {
 	select {
 	case <-flushed:
-	case <-s.closing:
+	case <-s.life.Done():
 		return
 	}
 	if s.disk.frozenErr() != nil {
@@ -439,6 +432,7 @@ func (s *Store) bucketFlushed(bucket uint32, flushed <-chan struct{}) {
 	if err := s.mark.raise(bucket); err != nil {
 		s.event(Event{Kind: EventBackgroundError, Text: "the mark of complete buckets was not written", Err: err})
 	}
+	s.maintain(bucket)
 }
 
 // update stages one update.
@@ -508,7 +502,7 @@ func (w *writer) setMeta(g *group, kind byte) error {
 	case metaHardState:
 		return w.set(w.key, encodeHardState(w.key, g.hs))
 	}
-	return w.set(w.key, encodeBase(w.key, g.base, g.headBytes))
+	return w.set(w.key, encodeBase(w.key, storedBase{g.base, g.headBytes, g.since}))
 }
 
 // remove stages the end of a group: of its keys, and of its entries in the open bucket. Those
@@ -535,19 +529,30 @@ func (w *writer) remove(g *group, u *Update) error {
 	return nil
 }
 
-// deleteLog stages the end of all entries of g.
+// deleteLog stages the end of all entries of g. In closed buckets nothing is deleted: what
+// stands there is not looked at again, and goes with the bucket.
 func (w *writer) deleteLog(g *group) error {
 	w.destructive = true
 	for i := range g.dirs {
 		sl := g.dirs[i].slot
 		w.dropped = append(w.dropped, sl)
-		if sl.bucket() == w.bucket {
-			if err := w.deleteFrom(sl, g.id, 0, 0); err != nil {
-				return err
-			}
+		if sl.bucket() != w.bucket {
+			continue
+		}
+		if err := w.deleteFrom(sl, g.id, 0, 0); err != nil {
+			return err
+		}
+		if err := w.deleteDir(g.id); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// deleteDir stages the end of a group's directory entry for the open bucket.
+func (w *writer) deleteDir(g record.GroupID) error {
+	w.key = appendDirKey(w.key[:0], w.bucket, g)
+	return w.delete(w.key)
 }
 
 // deleteFrom stages the end of a group's entries from index on, and of its points from
@@ -569,13 +574,14 @@ func (w *writer) reset(g *group, u *Update) (*group, error) {
 	if err := w.deleteLog(g); err != nil {
 		return nil, err
 	}
-	if err := w.deleteRange(appendMetaKey(nil, g.id, metaDir), appendMetaKey(nil, g.id, metaEnd)); err != nil {
+	if err := w.deleteRange(appendMetaKey(nil, g.id, metaRun), appendMetaKey(nil, g.id, metaEnd)); err != nil {
 		return nil, err
 	}
 	if u.Replica != 0 {
 		g.replica = u.Replica
 	}
 	g.clear(*u.Reset)
+	g.since = w.bucket
 	w.healed = append(w.healed, g.id)
 	if err := w.setMeta(g, metaBase); err != nil {
 		return nil, err
@@ -630,10 +636,15 @@ func (w *writer) moveBase(g *group, base Base) error {
 	for i := range drop {
 		sl := g.dirs[i].slot
 		w.dropped = append(w.dropped, sl)
-		w.key = appendDirKey(w.key[:0], g.id, sl.bucket())
-		if err := w.delete(w.key); err != nil {
-			return err
+		if sl.bucket() == w.bucket {
+			if err := w.deleteDir(g.id); err != nil {
+				return err
+			}
 		}
+	}
+	g.since = w.bucket
+	if drop < len(g.dirs) {
+		g.since = g.dirs[drop].slot.bucket()
 	}
 	dead := 0
 	for dead < len(g.runs) && (dead+1 < len(g.runs) && g.runs[dead+1].Index <= base.Index+1 || base.Index == g.last) {

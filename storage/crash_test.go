@@ -362,7 +362,7 @@ func restarts(w *world) {
 
 func compactions(w *world) {
 	buckets(w)
-	if err := w.s.db.Compact(w.t.Context(), []byte{prefixFormat}, []byte{prefixLog}, false); err != nil {
+	if err := w.s.db.Compact(w.t.Context(), []byte{prefixDir}, []byte{prefixMeta + 1}, false); err != nil {
 		w.t.Fatal(err)
 	}
 }

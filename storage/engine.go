@@ -22,12 +22,11 @@ const (
 	// as large until Options.MemTableSize.
 	engineFirstMemTable = 256 << 10
 	maxOpenFiles        = 200
-	// l0Compact is how many overlapping tables may lie in the top level. Log tables never
-	// overlap, so only those of meta keys count.
-	l0Compact, l0Stop = 16, 48
-	baseLevelBytes    = 64 << 20
-	tableBlockBytes   = 32 << 10 // a catch-up read is one seek and one block per bucket
-	tableSyncBytes    = 512 << 10
+	// neverCompact keeps the engine from compacting its top level; see maintain.go.
+	neverCompact    = 1 << 20
+	baseLevelBytes  = 64 << 20
+	tableBlockBytes = 32 << 10 // a catch-up read is one seek and one block per bucket
+	tableSyncBytes  = 512 << 10
 )
 
 // engineOptions are the settings that storage.md's measurements ask for; what each is good
@@ -40,8 +39,9 @@ func engineOptions(o *Options, fs vfs.FS, s *Store) *pebble.Options {
 		MemTableStopWritesThreshold: 2,
 		CacheSize:                   o.CacheSize,
 		MaxOpenFiles:                maxOpenFiles,
-		L0CompactionThreshold:       l0Compact,
-		L0StopWritesThreshold:       l0Stop,
+		L0CompactionThreshold:       neverCompact,
+		L0CompactionFileThreshold:   neverCompact,
+		L0StopWritesThreshold:       neverCompact,
 		LBaseMaxBytes:               baseLevelBytes,
 		BytesPerSync:                tableSyncBytes,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },

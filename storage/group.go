@@ -31,6 +31,7 @@ type group struct {
 	tailBytes uint64
 	tailMaxTs int64
 	headBytes uint64 // payload at or before base.Index in the first dir's bucket
+	since     uint32 // stored directory entries of buckets below it are not this log's
 	size      int64  // payload after base.Index
 
 	// Only the writer looks at these: where the sparse index stands in the open bucket.

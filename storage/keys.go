@@ -9,18 +9,20 @@ import (
 // This file alone builds and parses keys. All numbers are big-endian, so that keys sort
 // by them; README.md draws the layout.
 //
+//	D bucket u32                          that the bucket was begun
+//	D bucket u32 group u64                where a group's log goes on in the bucket
 //	F                                     format of the store
-//	G bucket u32                          that the bucket was begun, for the newest ones
 //	H group u64 kind u8 [...]             what must be known of a group, see the kinds below
 //	L class u8 bucket u32 group u64 index u64        one entry
 //	L class u8 bucket u32 group u64 1<<63|offset u64 one point of the sparse index
 //
-// A bucket is one memtable's worth of entries of all groups: flushed tables never overlap,
-// and so are never rewritten. An index is below 1<<63, so a group's points stand behind
-// its entries in the same bucket and go where they go.
+// A bucket is one memtable's worth of entries of all groups. What is written with each bucket
+// sorts by it, so flushed tables of D and L never overlap, and are never rewritten for each
+// other's sake. An index is below 1<<63, so a group's points stand behind its entries in the
+// same bucket and go where they go.
 const (
+	prefixDir    byte = 'D'
 	prefixFormat byte = 'F'
-	prefixBucket byte = 'G'
 	prefixMeta   byte = 'H'
 	prefixLog    byte = 'L'
 	prefixEnd    byte = 'M'
@@ -29,12 +31,13 @@ const (
 	metaHardState  byte = 'b' // stays where a Reset deletes the rest
 	metaBase       byte = 'c'
 	metaCheckpoint byte = 'd'
-	metaDir        byte = 'p' // + bucket u32
 	metaRun        byte = 'q' // + index u64
 	metaEnd        byte = 'z'
 
 	logKeyLen  = 1 + 1 + 4 + 8 + 8
 	metaKeyLen = 1 + 8 + 1 // without the kind's own suffix
+	noteKeyLen = 1 + 4
+	dirKeyLen  = noteKeyLen + 8
 
 	pointBit  = uint64(1) << 63
 	maxBucket = 1<<29 - 1 // shares a uint32 with the class in memory
@@ -49,17 +52,26 @@ func (s slot) bucket() uint32                  { return uint32(s) & maxBucket }
 
 func formatKey() []byte { return []byte{prefixFormat} }
 
-// appendBucketKey builds the key that the first batch of a bucket writes.
-func appendBucketKey(b []byte, bucket uint32) []byte {
-	return binary.BigEndian.AppendUint32(append(b, prefixBucket), bucket)
+// appendNoteKey builds the key that the first batch of a bucket writes; it is the first key
+// of the bucket's directory.
+func appendNoteKey(b []byte, bucket uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(b, prefixDir), bucket)
 }
 
-func parseBucketKey(k []byte) (bucket uint32, ok bool) {
-	if len(k) != 5 || k[0] != prefixBucket {
-		return 0, false
+func appendDirKey(b []byte, bucket uint32, g record.GroupID) []byte {
+	return binary.BigEndian.AppendUint64(appendNoteKey(b, bucket), uint64(g))
+}
+
+// parseDirKey gives the bucket of a directory key, and its group unless it is the bucket's note.
+func parseDirKey(k []byte) (bucket uint32, g record.GroupID, note, ok bool) {
+	if len(k) != noteKeyLen && len(k) != dirKeyLen || k[0] != prefixDir {
+		return 0, 0, false, false
 	}
 	bucket = binary.BigEndian.Uint32(k[1:])
-	return bucket, bucket > 0 && bucket <= maxBucket
+	if len(k) == dirKeyLen {
+		g = record.GroupID(binary.BigEndian.Uint64(k[noteKeyLen:]))
+	}
+	return bucket, g, len(k) == noteKeyLen, bucket > 0 && bucket <= maxBucket
 }
 
 // appendLogKey builds the key of an entry, or of a point if index has pointBit.
@@ -94,10 +106,6 @@ func appendMetaKey(b []byte, g record.GroupID, kind byte) []byte {
 	return append(b, kind)
 }
 
-func appendDirKey(b []byte, g record.GroupID, bucket uint32) []byte {
-	return binary.BigEndian.AppendUint32(appendMetaKey(b, g, metaDir), bucket)
-}
-
 func appendRunKey(b []byte, g record.GroupID, index uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendMetaKey(b, g, metaRun), index)
 }
@@ -113,12 +121,6 @@ func parseMetaKey(k []byte) (g record.GroupID, kind byte, number uint64, ok bool
 	switch kind {
 	case metaGroup, metaHardState, metaBase, metaCheckpoint:
 		return g, kind, 0, len(rest) == 0
-	case metaDir:
-		if len(rest) != 4 {
-			return g, kind, 0, false
-		}
-		n := binary.BigEndian.Uint32(rest)
-		return g, kind, uint64(n), n <= maxBucket
 	case metaRun:
 		if len(rest) != 8 {
 			return g, kind, 0, false
@@ -128,11 +130,14 @@ func parseMetaKey(k []byte) (g record.GroupID, kind byte, number uint64, ok bool
 	return g, kind, 0, false
 }
 
-// cutAfter tells the engine where a table must end at the latest: between meta and log and
-// between classes, so that a bucket of one class can be dropped without touching another table.
+// cutAfter tells the engine where a table must end at the latest: between directory, meta and
+// log and between classes, so that a bucket of one class can be dropped without touching another
+// table, and what overlaps (meta) does not lie in one table with what does not.
 func cutAfter(k []byte) []byte {
 	switch {
-	case len(k) == 0 || k[0] < prefixLog:
+	case len(k) == 0 || k[0] < prefixFormat:
+		return []byte{prefixFormat}
+	case k[0] < prefixLog:
 		return []byte{prefixLog}
 	case k[0] == prefixLog && len(k) > 1 && k[1] < NumClasses-1:
 		return []byte{prefixLog, k[1] + 1}

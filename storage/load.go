@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -37,55 +38,83 @@ func corrupt(g record.GroupID, index uint64, what string, cause error) *CorruptE
 
 var errMissing = errors.New("missing")
 
-// load reads what is known of all groups into memory: one pass over the meta keys, then
-// one seek for the end of each log. A group whose keys break a law gets err and is kept
-// out of service; the store opens all the same.
+// load reads what is known of all groups into memory: one pass over the directory and the meta
+// keys, then one seek for the end of each log. A group whose keys break a law gets err and
+// is kept out of service; the store opens all the same.
 func (s *Store) load() error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMeta}, UpperBound: []byte{prefixMeta + 1}})
+	l := loader{s: s, dirs: map[record.GroupID][]storedDir{}}
+	if err := s.each(prefixDir, l.dir); err != nil {
+		return err
+	}
+	if err := s.each(prefixMeta, l.meta); err != nil {
+		return err
+	}
+	l.finish()
+	return s.loadTails()
+}
+
+// each calls fn for all keys with a prefix.
+func (s *Store) each(prefix byte, fn func(key, v []byte)) error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
 	if err != nil {
 		return openError(s.dir, err)
 	}
-	var l loading
 	for ok := it.First(); ok; ok = it.Next() {
-		id, kind, number, parsed := parseMetaKey(it.Key())
-		if len(it.Key()) < metaKeyLen {
-			continue // not ours to judge; Verify names it
-		}
-		if l.group == nil || l.group.id != id {
-			s.loaded(&l)
-			l = loading{group: &group{id: id}}
-		}
-		if !parsed {
-			l.fail(fmt.Sprintf("key %x", it.Key()), errTorn)
-			continue
-		}
 		v, err := it.ValueAndErr()
 		if err != nil {
 			return join(openError(s.dir, err), it.Close())
 		}
-		l.take(kind, number, it.Key(), v)
+		fn(it.Key(), v)
 	}
-	s.loaded(&l)
 	if err := join(it.Error(), it.Close()); err != nil {
 		return openError(s.dir, err)
 	}
-	return s.loadTails()
+	return nil
 }
 
-// loading collects the keys of one group.
-type loading struct {
+// loader collects the keys of one group after the other.
+type loader struct {
+	s     *Store
+	dirs  map[record.GroupID][]storedDir // as stored, by bucket
 	group *group
 	seen  [256]bool
-	dirs  []storedDir
 }
 
-func (l *loading) fail(what string, err error) {
+// dir takes a key of the directory. What does not parse is not ours to judge; Verify names it.
+func (l *loader) dir(key, v []byte) {
+	bucket, g, note, ok := parseDirKey(key)
+	if !ok || note {
+		return
+	}
+	d, err := decodeDir(key, v, bucket)
+	d.err = err
+	l.dirs[g] = append(l.dirs[g], d)
+}
+
+// meta takes a key of a group.
+func (l *loader) meta(key, v []byte) {
+	id, kind, number, ok := parseMetaKey(key)
+	if len(key) < metaKeyLen {
+		return
+	}
+	if l.group == nil || l.group.id != id {
+		l.finish()
+		l.group = &group{id: id}
+	}
+	if !ok {
+		l.fail(fmt.Sprintf("key %x", key), errTorn)
+		return
+	}
+	l.take(kind, number, key, v)
+}
+
+func (l *loader) fail(what string, err error) {
 	if l.group.err == nil {
 		l.group.err = corrupt(l.group.id, 0, what, err)
 	}
 }
 
-func (l *loading) take(kind byte, number uint64, key, v []byte) {
+func (l *loader) take(kind byte, number uint64, key, v []byte) {
 	g := l.group
 	l.seen[kind] = true
 	var err error
@@ -99,17 +128,14 @@ func (l *loading) take(kind byte, number uint64, key, v []byte) {
 		g.hs, err = decodeHardState(key, v)
 	case metaBase:
 		what = "base"
-		g.base, g.headBytes, err = decodeBase(key, v)
+		var b storedBase
+		b, err = decodeBase(key, v)
+		g.base, g.headBytes, g.since = b.Base, b.headBytes, b.since
 	case metaCheckpoint:
 		what = "checkpoint"
 		var c Checkpoint
 		c, err = decodeCheckpoint(key, v)
 		g.applied = c.Applied
-	case metaDir:
-		what = fmt.Sprintf("directory of bucket %d", number)
-		var d storedDir
-		d, err = decodeDir(key, v, uint32(number))
-		l.dirs = append(l.dirs, d)
 	case metaRun:
 		what = fmt.Sprintf("term run at entry %d", number)
 		var r TermRun
@@ -121,40 +147,74 @@ func (l *loading) take(kind byte, number uint64, key, v []byte) {
 	}
 }
 
-// loaded checks what was collected and makes the group known.
-func (s *Store) loaded(l *loading) {
-	if l.group == nil {
+// finish checks what was collected of a group and makes it known.
+func (l *loader) finish() {
+	g := l.group
+	if g == nil {
 		return
 	}
-	g := l.group
 	for kind, what := range map[byte]string{metaGroup: "replica and class", metaHardState: "hard state", metaBase: "base", metaCheckpoint: "checkpoint"} {
 		if !l.seen[kind] {
 			l.fail(what, errMissing)
 		}
 	}
-	for i := range l.dirs {
-		g.dirs = append(g.dirs, l.dirs[i].dirEntry)
-		s.mu.refs[l.dirs[i].slot]++
-	}
 	if g.err == nil {
-		if what, err := checkShape(g, l.dirs); err != nil {
+		if what, err := g.chain(l.dirs[g.id]); err != nil {
 			l.fail(what, err)
 		}
 	}
-	s.mu.groups[g.id] = g
+	if g.err == nil {
+		if what, err := g.checkShape(); err != nil {
+			l.fail(what, err)
+		}
+	}
+	if g.err == nil {
+		for i := range g.dirs {
+			l.s.mu.refs[g.dirs[i].slot]++
+		}
+	} else {
+		for _, d := range l.dirs[g.id] { // until it is known what of it counts, all of it does
+			l.s.mu.refs[d.slot]++
+			g.dirs = append(g.dirs, d.dirEntry)
+		}
+	}
+	delete(l.dirs, g.id)
+	l.s.mu.groups[g.id] = g
+	l.group, l.seen = nil, [256]bool{}
+}
+
+// chain picks those of the stored directory entries that count: the newest one, and from each
+// the one that it names as the one before it.
+func (g *group) chain(stored []storedDir) (what string, err error) {
+	for at := len(stored) - 1; at >= 0 && stored[at].slot.bucket() >= g.since; {
+		d := &stored[at]
+		what = fmt.Sprintf("directory of bucket %d", d.slot.bucket())
+		if d.err != nil {
+			return what, d.err
+		}
+		g.dirs = append(g.dirs, d.dirEntry)
+		if !d.hasPrev || d.prev.bucket() < g.since {
+			break
+		}
+		for at--; at >= 0 && stored[at].slot.bucket() > d.prev.bucket(); at-- {
+		}
+		if at < 0 || stored[at].err == nil && stored[at].slot != d.prev {
+			return fmt.Sprintf("directory of bucket %d", d.prev.bucket()), errMissing
+		}
+	}
+	slices.Reverse(g.dirs)
+	return "", nil
 }
 
 // checkShape checks the laws that need no entry. The last entry is not known yet.
-func checkShape(g *group, dirs []storedDir) (what string, err error) {
-	for i := range dirs {
-		d := &dirs[i]
+func (g *group) checkShape() (what string, err error) {
+	for i := range g.dirs {
+		d := &g.dirs[i]
 		what = fmt.Sprintf("directory of bucket %d", d.slot.bucket())
 		switch {
 		case i == 0 && d.first > g.base.Index+1:
 			return what, fmt.Errorf("begins with entry %d, but the base is entry %d", d.first, g.base.Index)
-		case i > 0 && (!d.hasPrev || d.prev != dirs[i-1].slot):
-			return what, fmt.Errorf("the entry for the bucket before it is %w", errMissing)
-		case i > 0 && d.first <= dirs[i-1].first, i > 0 && d.offset < dirs[i-1].offset:
+		case i > 0 && (d.first <= g.dirs[i-1].first || d.offset < g.dirs[i-1].offset):
 			return what, errors.New("out of order")
 		case i > 0 && d.first <= g.base.Index+1:
 			return what, errors.New("the bucket before it lies before the base")
@@ -171,7 +231,7 @@ func checkShape(g *group, dirs []storedDir) (what string, err error) {
 			return what, errors.New("out of order")
 		}
 	}
-	if (len(dirs) == 0) != (len(g.runs) == 0) {
+	if (len(g.dirs) == 0) != (len(g.runs) == 0) {
 		return "directory and term runs", errors.New("only one of them is there")
 	}
 	return "", nil

@@ -92,7 +92,7 @@ func (s *Store) Reclaim() (int64, error) {
 			return freed, err
 		}
 	}
-	return freed, nil
+	return freed, s.dropDirs()
 }
 
 // scanBuckets makes those buckets known that are on disk without a directory entry.

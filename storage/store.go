@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +29,8 @@ const (
 // Store is one node's storage. Commit is for one caller, Reclaim for another one, reads for any number.
 //
 // Goroutines: the engine's own; one of ours for each bucket that was closed and is not yet
-// flushed (at most two); one, short-lived, when a compaction ends. Close waits for all.
+// flushed or is tidied up after (mostly one); one, short-lived, when a compaction ends. Close
+// waits for all.
 type Store struct {
 	dir  string // of the engine
 	opts Options
@@ -49,9 +51,13 @@ type Store struct {
 		refs         map[slot]int32           // how many groups have a dir in it; 0 is a bucket to give back
 		openBucket   uint32                   // buckets from it on are not closed
 	}
-	using   sync.WaitGroup // readers, Reclaim; added to only under mu while not closed
-	closing chan struct{}
+	using   sync.WaitGroup  // readers, Reclaim; added to only under mu while not closed
+	life    context.Context // ends when Close begins
+	end     context.CancelFunc
 	waiters sync.WaitGroup // the goroutines that wait for a flush
+
+	maintaining sync.Mutex // held by maintain as a whole
+	gathered    uint32     // the directories up to this bucket are gathered; under maintaining
 
 	flushedBucket atomic.Uint32 // all buckets up to it are in tables
 	scanned       bool          // Reclaim has looked for buckets that no group knows
@@ -67,12 +73,14 @@ func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, closing: make(chan struct{})}
+	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o}
+	s.life, s.end = context.WithCancel(context.Background())
 	s.disk = newDisk(fs, s.event)
 	s.mu.groups = map[record.GroupID]*group{}
 	s.mu.rot = map[record.GroupID]error{}
 	s.mu.refs = map[slot]int32{}
 	if err := s.open(); err != nil {
+		s.end()
 		s.disk.release()
 		if s.db != nil {
 			err = join(err, s.db.Close())
@@ -297,42 +305,50 @@ func (s *Store) checkFormat() (newest uint32, err error) {
 	return s.newestBucket()
 }
 
+// keptNotes is how many of the newest buckets can be counted: more than the engine keeps old
+// logs, so that a gap before those is seen.
+const keptNotes = 64
+
 // newestBucket counts the buckets. If the end of the manifest is lost, the engine plays back
 // those logs that it still has, and a gap of buckets before them is all that can be seen of it.
 func (s *Store) newestBucket() (newest uint32, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixBucket}, UpperBound: []byte{prefixBucket + 1}})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixDir}, UpperBound: []byte{prefixDir + 1}})
 	if err != nil {
 		return 0, openError(s.dir, err)
 	}
-	count := uint32(0)
-	for ok := it.First(); ok; ok = it.Next() {
-		bucket, ok := parseBucketKey(it.Key())
-		v, verr := it.ValueAndErr()
-		if verr == nil {
-			_, verr = unseal(it.Key(), v)
-		}
-		switch {
-		case !ok:
-			verr = errTorn
-		case count > 0 && bucket != newest+1:
-			err = fmt.Errorf("%w: %s lacks the buckets from %d to %d", ErrLostTail, s.dir, newest+1, bucket-1)
-		}
-		if verr != nil {
-			err = fmt.Errorf("%w: %s: bucket keys: %w", ErrDamaged, s.dir, verr)
-		}
-		newest = bucket
-		count++
+	if it.Last() {
+		newest, _, _, _ = parseDirKey(it.Key())
 	}
-	if ierr := join(it.Error(), it.Close()); ierr != nil {
-		return 0, openError(s.dir, ierr)
+	err = it.Error()
+	for bucket := newest; err == nil && bucket > 0 && bucket+keptNotes > newest; bucket-- {
+		if err = checkNote(it, bucket); errors.Is(err, errMissing) {
+			err = fmt.Errorf("%w: %s lacks bucket %d of %d; %s", ErrLostTail, s.dir, bucket, newest, startEmpty)
+			return 0, join(err, it.Close())
+		}
 	}
-	if err == nil && newest > 0 && count < min(newest, keptBuckets) {
-		err = fmt.Errorf("%w: %s has %d of the %d newest buckets", ErrLostTail, s.dir, count, min(newest, keptBuckets))
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%w; %s", err, startEmpty)
+	if err := join(err, it.Close()); err != nil {
+		return 0, openError(s.dir, err)
 	}
 	return newest, nil
+}
+
+// checkNote looks for a bucket's note. Only a store that could be read can be said to lack it.
+func checkNote(it *pebble.Iterator, bucket uint32) error {
+	key := appendNoteKey(nil, bucket)
+	if !it.SeekGE(key) {
+		return missing(it)
+	}
+	if !bytes.Equal(it.Key(), key) {
+		return errMissing
+	}
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	if _, err := unseal(key, v); err != nil {
+		return fmt.Errorf("note of bucket %d: %w (%w)", bucket, err, pebble.ErrCorruption)
+	}
+	return nil
 }
 
 // startEmpty is what to do when a node's memory cannot be trusted.
@@ -517,7 +533,7 @@ func (s *Store) Close() error {
 	}
 	s.mu.closed = true
 	s.mu.Unlock()
-	close(s.closing)
+	s.end()
 	s.disk.release()
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()

@@ -215,7 +215,10 @@ func (s *Store) verifyKeys(rep *Report) error {
 			if _, _, _, ok := parseMetaKey(k); !ok {
 				rep.problem("key %x is none of ours", k)
 			}
-		case k[0] == prefixBucket: // looked at when the store was opened
+		case k[0] == prefixDir:
+			if bucket, _, _, ok := parseDirKey(k); !ok || bucket >= s.mu.openBucket {
+				rep.problem("key %x is none of ours", k)
+			}
 		case string(k) != string(formatKey()):
 			rep.problem("key %x is none of ours", k)
 		}
