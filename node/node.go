@@ -333,20 +333,22 @@ func (n *Node) Run(ctx context.Context) error {
 	return n.stop()
 }
 
-// stop is the start list backwards: hand over, stop accepting, leave, close.
+// stop is the start list backwards: hand over, leave, stop accepting, close.
 func (n *Node) stop() error {
 	n.opts.Status("handing leadership over")
 	n.stopping.Store(true)
 	if h := n.host.Load(); h != nil && n.failure() == nil {
 		n.handOver(h)
 	}
+	// While gossip tells the others, clients that ask here still hear who leads now.
+	n.opts.Status("leaving")
+	n.gossip.Leave(time.Second)
 	n.opts.Status("stopping")
 	n.cancel()
 	_ = n.http.Close()
 	_ = n.server.Close()
 	_ = n.wire.Close()
 	n.closeKafka()
-	n.gossip.Leave(time.Second)
 	n.gossip.Close()
 	_ = n.peers.Close()
 	n.wg.Wait()
