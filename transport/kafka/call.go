@@ -74,10 +74,24 @@ func (q *call) decode(frame []byte) error {
 			return err
 		}
 	}
-	if err := q.req.ReadFrom(r.Src); err != nil {
+	if err := q.read(r.Src); err != nil {
 		return broken(BadBody, "%s version %d: %w", q.api.name, q.version, err)
 	}
 	return nil
+}
+
+// read decodes the body. Lists are allocated by counts of which only their end shows whether they were
+// true, so what is decoded at one time, of all connections, is bounded by that.
+func (q *call) read(body []byte) error {
+	if q.isProduce() {
+		return q.req.ReadFrom(body) // its counts are true: checkProduce has been there
+	}
+	n := int64(q.size) * decodeFactor
+	if err := q.conn.s.decoding.Acquire(q.conn.ctx, n); err != nil {
+		return err
+	}
+	defer q.conn.s.decoding.Release(n)
+	return q.req.ReadFrom(body)
 }
 
 // dispatch starts a request when its turn has come. An error ends the connection.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"edged/record"
 	"edged/transport"
 )
@@ -29,6 +31,8 @@ const (
 	// plainFactor is how much larger than its bytes a plain request and its answer may be in memory;
 	// it is counted so, which bounds what small requests with huge counts can cost.
 	plainFactor = 24
+	// decodeFactor is the same for a request whose counts are not true, while it is decoded.
+	decodeFactor = 128
 	// requestCost is what a request counts for beside that, in bytes. It bounds the number of
 	// requests of a connection by ConnBytes.
 	requestCost = 4 << 10
@@ -102,8 +106,10 @@ func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
 type Server struct {
 	cfg     Config
 	in, out *transport.Pool
-	metrics counters
-	started time.Time
+	// decoding has room for the largest plain request at decodeFactor.
+	decoding *semaphore.Weighted
+	metrics  counters
+	started  time.Time
 
 	mu struct {
 		sync.Mutex
@@ -116,7 +122,7 @@ type Server struct {
 // NewServer makes a server. It starts nothing.
 func NewServer(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, started: time.Now()}
+	s := &Server{cfg: cfg, started: time.Now(), decoding: semaphore.NewWeighted(maxPlainRequest * decodeFactor)}
 	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
 	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
 	s.mu.conns = map[*conn]struct{}{}
