@@ -168,16 +168,21 @@ func (n *Node) append(req appending, done func(appended)) {
 		refuse(n.redirect(&record.NotLeaderError{Leader: record.NoNode, Epoch: record.NoEpoch}, g, nil))
 		return
 	}
+	stamped, err := n.stamp(at.Topic, req.batch)
+	if err != nil {
+		refuse(err)
+		return
+	}
 	var answered atomic.Bool
 	var timeout *time.Timer
-	finish := func(r partition.ProduceResult) {
+	finish := func(r partition.ProduceResult, stamped int64) {
 		if answered.CompareAndSwap(false, true) {
-			done(appended{ProduceResult: r, topic: at.Topic, time: record.NoTimestamp})
+			done(appended{ProduceResult: r, topic: at.Topic, time: stamped})
 		}
 	}
 	if req.acks != wire.AcksNone && req.timeoutMs > 0 {
 		timeout = time.AfterFunc(time.Duration(req.timeoutMs)*time.Millisecond, func() {
-			finish(partition.ProduceResult{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: record.ErrTimeout})
+			finish(partition.ProduceResult{BaseOffset: -1, LogStart: -1, Epoch: record.NoEpoch, Err: record.ErrTimeout}, record.NoTimestamp)
 		})
 	}
 	n.host.Load().Produce(&partition.ProduceRequest{
@@ -186,10 +191,15 @@ func (n *Node) append(req appending, done func(appended)) {
 			if timeout != nil {
 				timeout.Stop()
 			}
-			if r.Err != nil {
+			switch {
+			case r.Err != nil:
 				r.BaseOffset, r.Err = -1, n.redirect(r.Err, g, part)
+				finish(r, record.NoTimestamp)
+			case r.Duplicate && stamped != record.NoTimestamp:
+				go func() { finish(r, n.stampOf(g, r.BaseOffset)) }() // it reads the disk: not here in the Core
+			default:
+				finish(r, stamped)
 			}
-			finish(r)
 		},
 	})
 }

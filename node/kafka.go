@@ -231,7 +231,7 @@ func (b kafkaBroker) topic(t *metadata.Topic, asked string) (kafka.Topic, error)
 }
 
 func (n *Node) kafkaTopic(t *metadata.Topic, up map[record.NodeID]bool) kafka.Topic {
-	out := kafka.Topic{Name: t.Name, ID: t.ID, Partitions: make([]kafka.Partition, len(t.Partitions))}
+	out := kafka.Topic{Name: t.Name, ID: t.ID, Internal: t.Internal(), Partitions: make([]kafka.Partition, len(t.Partitions))}
 	for i, mp := range t.Partitions {
 		d := n.describePartition(int32(i), mp)
 		p := kafka.Partition{Leader: d.Leader, Epoch: d.Epoch, Replicas: d.Replicas, Adding: nodesOf(mp.Adding), Removing: nodesOf(mp.Removing)}

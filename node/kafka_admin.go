@@ -22,6 +22,9 @@ func (b kafkaBroker) CreateTopic(ctx context.Context, req kafka.CreateTopic) (ka
 	if err := ownTopic(req.Name); err != nil {
 		return kafka.Topic{}, err
 	}
+	if err := ownTopic(req.Name); err != nil {
+		return kafka.Topic{}, err
+	}
 	if n.machine.Picture().Topic(req.Name) != nil {
 		return kafka.Topic{}, fmt.Errorf("topic %s: %w", req.Name, record.ErrTopicExists)
 	}

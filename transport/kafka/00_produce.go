@@ -144,11 +144,8 @@ func (p *producing) check(req *kmsg.ProduceRequest, topic string, in *kmsg.Produ
 	}
 	batch, err := p.frame(in.Records)
 	if err == nil {
-		switch {
-		case req.Acks != -1 && req.Acks != 0 && req.Acks != 1:
+		if req.Acks != -1 && req.Acks != 0 && req.Acks != 1 {
 			return nil, kerr.InvalidRequiredAcks
-		case internalTopic(topic):
-			return nil, kerr.InvalidTopicException
 		}
 		err = checkProduced(batch)
 	}

@@ -173,7 +173,7 @@ func (q *call) metadataTopic(cluster Cluster, t askedTopic) kmsg.MetadataRespons
 		out.Topic = &t.Name
 	}
 	out.TopicID, out.ErrorCode = t.ID, q.code(t.err)
-	out.IsInternal, out.AuthorizedOperations = internalTopic(t.Name), unknownOperations
+	out.IsInternal, out.AuthorizedOperations = t.Internal, unknownOperations
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(t.Partitions))
 	for i, p := range t.Partitions {
 		mp := &out.Partitions[i]
@@ -193,11 +193,6 @@ func nodeIDs(nodes []record.NodeID) []int32 {
 		ids[i] = int32(n)
 	}
 	return ids
-}
-
-// internalTopic tells that a topic belongs to brokers: clients may read and not write it.
-func internalTopic(name string) bool {
-	return name == "__consumer_offsets" || name == "__transaction_state"
 }
 
 // validTopicName is Kafka's rule.

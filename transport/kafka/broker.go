@@ -28,7 +28,8 @@ type Broker interface {
 	AwaitLeaders(ctx context.Context, topics []string)
 
 	// Leads says why a batch for the partition would be refused before anyone looks at it; nil if
-	// this node leads, or may do so in a moment.
+	// this node leads, or may do so in a moment. The cluster's own topics are record.ErrInvalidTopic
+	// here and in all that concerns records.
 	Leads(topic string, partition int32) error
 	// Produce appends one batch. It returns at once; done is called exactly once, from any
 	// goroutine, and does not block. The batch passed record.Batch.VerifyProduced and is
@@ -88,6 +89,7 @@ type Endpoint struct {
 type Topic struct {
 	Name       string
 	ID         record.TopicID
+	Internal   bool // the cluster's own: nobody reads or writes its records
 	Partitions []Partition
 	Settings   []Setting // every one there is, by name; filled in by CreateTopic and DescribeTopic
 }

@@ -78,7 +78,7 @@ func TestProduce_faults(t *testing.T) {
 		{"elsewhere", 9, produceOf("elsewhere", 0, -1, good), kerr.NotLeaderForPartition},
 		{"nobody leads", 9, produceOf("nobody", 0, -1, good), kerr.NotLeaderForPartition},
 		{"acks", 9, produceOf("t", 0, 2, good), kerr.InvalidRequiredAcks},
-		{"internal topic", 9, produceOf("__consumer_offsets", 0, -1, good), kerr.InvalidTopicException},
+		{"the cluster's own topic", 9, produceOf("own", 0, -1, good), kerr.InvalidTopicException},
 		{"no batch", 9, produceOf("t", 0, -1, nil), kerr.InvalidRecord},
 		{"two batches", 9, produceOf("t", 0, -1, append(append([]byte{}, good...), good...)), kerr.InvalidRecord},
 		{"old format", 9, produceOf("t", 0, -1, old), kerr.InvalidRecord},
@@ -105,7 +105,7 @@ func TestProduce_faults(t *testing.T) {
 			b.broker.topic("t", 2)
 			b.broker.topic("elsewhere", 1).parts[0].leader = 8
 			b.broker.topic("nobody", 1).parts[0].leader = record.NoNode
-			for name, err := range map[string]error{"large": record.ErrTooLarge, "sequence": record.ErrOutOfOrder, "doubt": record.ErrInterrupted, "busy": record.ErrBusy} {
+			for name, err := range map[string]error{"own": record.ErrInvalidTopic, "large": record.ErrTooLarge, "sequence": record.ErrOutOfOrder, "doubt": record.ErrInterrupted, "busy": record.ErrBusy} {
 				b.broker.topic(name, 1).parts[0].produce = err
 			}
 			p := onlyPartition(t, ask[*kmsg.ProduceResponse](b.dial(), x.req, x.version))
