@@ -73,6 +73,8 @@ type Core struct {
 	saveBytes            int64 // handed to the log writer and not reported
 	cacheBytes           int64
 	cacheOrder           []cached // entries by age, for eviction
+	sinceBytes           int64    // log since the last checkpoints, over all groups
+	late                 late
 	disk                 diskState
 	current              current
 	resigning            bool
@@ -153,8 +155,10 @@ func (c *Core) Flush(now Time) {
 	c.timers()
 	c.settle()
 	c.campaignsDue()
+	c.serveLate()
 	c.settle()
 	c.evictCache()
+	c.boundRestart()
 	if c.failed == nil {
 		c.beats() // last, so that they tell what is so now
 	}
@@ -250,6 +254,7 @@ func (c *Core) retire(g *group, err error) {
 	c.stand(g)
 	g.log.cache, g.log.bytes = nil, 0
 	c.countCache(g)
+	c.since(g, -g.sinceBytes)
 }
 
 // fail is for a store that cannot write: nothing that was not saved may be promised, so

@@ -14,8 +14,12 @@
 //	producers.go the producer table: idempotence
 //	session.go   which peers live; beats and claims
 //	elect.go     elections, sleep, time
+//	disk.go      a disk that is slow, stalls or is full
+//	catchup.go   followers far behind, a few reads at a time
 //	member.go    replicas made, moved, removed
+//	current.go   how recent the metadata must be by which a replica is made
 //	transfer.go  leadership handed over
+//	relaxed.go   groups that answer before the fsync
 //	envelope.go  frames between nodes
 //	view.go      what the rest of the node may see
 //

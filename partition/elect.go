@@ -128,7 +128,7 @@ func (c *Core) deathAt(s *session) Time {
 func (c *Core) NextWake() Time {
 	next := c.now + time.Hour
 	if c.failed == nil {
-		next = min(next, c.nextBeat(), c.disk.due(&c.cfg.Timing), c.nextReturn)
+		next = min(next, c.nextBeat(), c.disk.due(&c.cfg.Timing), c.nextReturn, c.lateDue())
 		if len(c.awake) > 0 {
 			next = min(next, c.nextTick)
 		}

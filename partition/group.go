@@ -149,7 +149,10 @@ func (c *Core) open(s storage.GroupState, unclean bool) *group {
 		g.machine = c.cfg.Machine(s.Group, g.kind)
 	}
 	c.insert(g)
-	g.log = newGroupLog(s, g.machine != nil, c.cfg.Store)
+	g.log = newGroupLog(s, g.machine != nil, c.cfg.Store, &c.late.read)
+	if s.Err == nil && g.kind != DataPartition && g.machine == nil {
+		s.Err = fmt.Errorf("this node has no state machine of kind %d", g.kind)
+	}
 	if s.Err != nil {
 		c.damage(g, s.Err)
 		return g
@@ -196,6 +199,7 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 				t.stamp = stampOf(record.Batch(e.Data))
 			}
 			g.pushTail(t)
+			c.since(g, size)
 			return nil
 		})
 		if err != nil {
@@ -211,6 +215,12 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 	g.commitTail(g.heard)
 	g.log.snap = func() *pb.Snapshot { return g.baseSnapshot() }
 	return nil
+}
+
+// since counts log after the last checkpoint.
+func (c *Core) since(g *group, bytes int64) {
+	g.sinceBytes += bytes
+	c.sinceBytes += bytes
 }
 
 func (g *group) restoreState(state []byte) error {

@@ -40,13 +40,14 @@ type groupLog struct {
 	cache   []*pb.Entry       // the newest entries, up to last
 	bytes   int64             // size of the cache
 	snap    func() *pb.Snapshot
+	reads   *int64 // bytes read from the store for Raft, in this turn
 }
 
 var _ raft.Storage = (*groupLog)(nil)
 
-func newGroupLog(s storage.GroupState, machine bool, store Reader) *groupLog {
+func newGroupLog(s storage.GroupState, machine bool, store Reader, reads *int64) *groupLog {
 	return &groupLog{
-		group: s.Group, machine: machine, store: store, hs: s.HardState, base: s.Base,
+		group: s.Group, machine: machine, store: store, reads: reads, hs: s.HardState, base: s.Base,
 		last: s.LastIndex, durable: s.LastIndex, runs: slices.Clone(s.TermRuns),
 		confs: slices.Clone(s.Checkpoint.Confs), applied: s.Checkpoint.Applied,
 	}
@@ -129,6 +130,7 @@ func (l *groupLog) stored(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	out := make([]*pb.Entry, len(ents))
 	for i := range ents {
 		out[i] = toRaft(&ents[i])
+		*l.reads += int64(entrySize(out[i]))
 	}
 	return out, nil
 }

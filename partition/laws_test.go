@@ -29,6 +29,7 @@ type laws struct {
 	seen      []map[record.GroupID]*nodeSeen // by node, of this life
 	relaxed   map[record.GroupID]bool        // groups that promise less
 	damaged   bool                           // a test damages replicas itself
+	each      func(i int)                    // called after every turn of a node
 }
 
 type groupEpoch struct {
@@ -170,6 +171,9 @@ func (l *laws) acked(i int, r *simRecord) {
 // turn checks a node after its turn.
 func (l *laws) turn(i int) {
 	s, c := l.s, l.s.nodes[i].core
+	if l.each != nil {
+		l.each(i)
+	}
 	cache, held, saves := int64(0), 0, map[record.GroupID]int{}
 	led, followed, awake := map[record.NodeID]claim{}, map[record.NodeID]claim{}, map[record.NodeID]int{}
 	for _, g := range c.order {

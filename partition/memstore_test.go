@@ -15,7 +15,8 @@ import (
 type memStore struct {
 	groups map[record.GroupID]*memGroup
 	wal    []storage.Update
-	synced int // updates of wal that no power cut takes
+	synced int   // updates of wal that no power cut takes
+	read   int64 // bytes of entries read
 }
 
 type memGroup struct {
@@ -131,6 +132,7 @@ func (s *memStore) Entries(id record.GroupID, lo, hi uint64, maxBytes int64) ([]
 			break
 		}
 		out = append(out, e)
+		s.read += int64(len(e.Data))
 	}
 	return out, nil
 }

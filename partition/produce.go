@@ -62,6 +62,10 @@ func (c *Core) produce(r *ProduceRequest) {
 		c.refuse(r, g, err)
 		return
 	}
+	if err := checkBatch(r.Batch); err != nil {
+		c.refuse(r, g, err)
+		return
+	}
 	if g.target != nil && g.target.MaxBatch > 0 && len(r.Batch) > int(g.target.MaxBatch) {
 		c.refuse(r, g, fmt.Errorf("a batch of %d bytes, the topic takes %d (max.message.bytes): %w", len(r.Batch), g.target.MaxBatch, record.ErrTooLarge))
 		return
@@ -92,6 +96,21 @@ func (c *Core) produce(r *ProduceRequest) {
 	p := proposal{data: r.Batch, kind: storage.KindBatch, stamp: s, span: record.Offset(r.Batch.Span()), base: g.proposed, produce: r}
 	g.proposed += p.span
 	c.enqueue(g, p)
+}
+
+// maxEntry bounds one entry of a log, in bytes: what a frame between nodes carries with room to spare.
+const maxEntry = 4 << 20
+
+// checkBatch keeps out what no replica could take. The caller has verified the batch; an entry that
+// cannot be stored would take every replica of the group out of service.
+func checkBatch(b record.Batch) error {
+	switch {
+	case len(b) > maxEntry:
+		return fmt.Errorf("a batch of %d bytes, at most %d: %w", len(b), maxEntry, record.ErrTooLarge)
+	case len(b) < record.BatchHeaderSize || b.Span() <= 0 || b.Count() <= 0:
+		return fmt.Errorf("a batch of %d bytes: %w", len(b), record.ErrCorrupt)
+	}
+	return nil
 }
 
 func checkEpoch(asked, now record.Epoch) error {
@@ -170,6 +189,9 @@ func (c *Core) propose(r *ProposeRequest) {
 	switch {
 	case g == nil || g.damaged != nil || c.failed != nil:
 		r.Done(nil, c.whyNot(g))
+		return
+	case len(r.Data) > maxEntry:
+		r.Done(nil, fmt.Errorf("a command of %d bytes, at most %d: %w", len(r.Data), maxEntry, record.ErrTooLarge))
 		return
 	case len(r.Data) == 0 || g.machine == nil:
 		r.Done(nil, fmt.Errorf("group %d takes no such command: %w", r.Group, record.ErrInvalidRequest))

@@ -386,3 +386,24 @@ func TestProduce_logStartThatDoesNotFitTheLogIsRefused(t *testing.T) {
 		t.Errorf("the next record got offset %d", r.offset)
 	}
 }
+
+// What no replica could store never gets into the log: it would take all of them out of service.
+func TestProduce_batchThatCannotBeStoredIsRefused(t *testing.T) {
+	s := newSim(t, 16, 1)
+	s.ready(1)
+	whole := s.batch(s.newRecord(1, AcksAll))
+	short := whole[:20]
+	spans := append(record.Batch(nil), whole...)
+	copy(spans[23:], []byte{0x7f, 0xff, 0xff, 0xff}) // last offset delta: its span overflows
+	empty := append(record.Batch(nil), whole...)
+	copy(empty[57:], []byte{0, 0, 0, 0}) // record count
+	for name, b := range map[string]record.Batch{"short": short, "none": nil, "span": spans, "count": empty, "large": make(record.Batch, maxEntry+1)} {
+		var res ProduceResult
+		s.step(0, &ProduceRequest{Group: 1, Batch: b, Acks: AcksAll, Epoch: record.NoEpoch, Done: func(r ProduceResult) { res = r }})
+		s.flush(0)
+		if !errors.Is(res.Err, record.ErrCorrupt) && !errors.Is(res.Err, record.ErrTooLarge) {
+			t.Errorf("%s: %v", name, res.Err)
+		}
+	}
+	s.put(1, 1)
+}

@@ -121,7 +121,7 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		s.Sync = s.Sync || !g.relaxed()
 	}
 	if k := g.confHeard(); k > g.commitSaved && !faultForgetConf {
-		u.Checkpoint = g.makeCheckpoint()
+		u.Checkpoint = c.makeCheckpoint(g)
 		write, s.Sync = true, true
 	}
 	if faultEarlyAnswer {
@@ -164,13 +164,14 @@ func (c *Core) attachBase(g *group, u *storage.Update) {
 	}
 	g.baseUnsaved = false
 	b := g.log.base
-	u.Base, u.Checkpoint = &b, g.makeCheckpoint()
+	u.Base, u.Checkpoint = &b, c.makeCheckpoint(g)
 }
 
-func (g *group) makeCheckpoint() *storage.Checkpoint {
+func (c *Core) makeCheckpoint(g *group) *storage.Checkpoint {
 	state := g.stateBytes()
 	kept := checkpointState{kind: g.kind, relaxed: g.relaxed(), index: max(g.applied, g.stateIndex), commit: g.heard, state: state}
-	g.checkpointed, g.commitSaved, g.sinceBytes, g.stateSize = g.applied, g.heard, 0, int64(len(state))
+	c.since(g, -g.sinceBytes)
+	g.checkpointed, g.commitSaved, g.stateSize = g.applied, g.heard, int64(len(state))
 	return &storage.Checkpoint{Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs), State: kept.encode()}
 }
 
@@ -193,7 +194,7 @@ func (c *Core) writeCheckpoint(g *group, sync bool) {
 	s := Save{Update: c.update(g), Sync: sync}
 	c.attachBase(g, &s.Update)
 	if s.Update.Checkpoint == nil {
-		s.Update.Checkpoint = g.makeCheckpoint()
+		s.Update.Checkpoint = c.makeCheckpoint(g)
 	}
 	c.pushSave(g, s)
 }
@@ -259,7 +260,7 @@ func (c *Core) appendEntries(g *group, ents []*pb.Entry, s *Save) error {
 		}
 		s.Update.Entries[i] = se
 		s.bytes += t.bytes
-		g.sinceBytes += t.bytes
+		c.since(g, t.bytes)
 	}
 	if len(g.props) == 0 && len(g.flight) == 0 {
 		g.proposed = g.next
@@ -290,7 +291,7 @@ func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
 	g.next, g.proposed, g.appliedNext = r.next, r.next, r.next
 	g.high, g.logStart = max(g.high, r.next), r.logStart
 	g.heard, g.committed, g.applied = max(g.heard, b.Index), b.Index, b.Index
-	u.Reset, u.Checkpoint = &b, g.makeCheckpoint()
+	u.Reset, u.Checkpoint = &b, c.makeCheckpoint(g)
 	c.log.Info("installing a base record: this replica was behind the log's beginning", "group", g.id, "entry", b.Index, "offset", r.next)
 	return nil
 }

@@ -28,6 +28,7 @@ type session struct {
 	// beatAt is when the last beat left for it, and said the period that the beat named.
 	beatAt, said  Time
 	control, data frame
+	fullUntil     Time // it took no frame: what is not urgent waits
 	// led sums up the groups led here that the peer has a replica of, followed those here
 	// that follow the peer, awake counts the groups awake here that it has a replica of.
 	led, followed claim
@@ -330,6 +331,9 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	default:
 		c.wakeGroup(g)
 	}
+	if (m.GetType() == pb.MsgAppResp || m.GetType() == pb.MsgHeartbeatResp) && c.postpone(s, g, m) {
+		return
+	}
 	c.step(g, m)
 }
 
@@ -434,7 +438,8 @@ func (c *Core) flushFrame(s *session, f *frame) {
 		class = Data
 	}
 	if !c.cfg.Outbox.Send(s.node, class, f.finish()) {
-		c.stats.DroppedFrames++
+		c.stats.DroppedFrames++ // Raft finds out and repeats
+		s.fullUntil = c.now + c.cfg.Timing.BeatBusy/2
 	}
 }
 

@@ -37,6 +37,8 @@ type sim struct {
 	limits    Limits
 	timing    Timing
 	machine   func(node int, g record.GroupID) StateMachine
+	full      func(from, to int, class Class, size int) bool // the outbox takes no more
+	key       []byte                                         // of every record: makes batches large
 
 	story     []string
 	parts     map[[2]int64]*Partition
@@ -151,6 +153,9 @@ func (n *simNode) Send(to record.NodeID, class Class, payload [][]byte) bool {
 	s := n.sim
 	b := slices.Concat(payload...)
 	i, j := int(n.id)-1, int(to)-1
+	if s.full != nil && s.full(i, j, class, len(b)) {
+		return false
+	}
 	s.sent++
 	s.laws.frame(b)
 	for k := range 1 + s.chance(s.dup) {
@@ -184,7 +189,7 @@ func (s *sim) chance(p float64) int {
 
 func simLimits() Limits {
 	l := DefaultLimits()
-	l.CheckpointEntries, l.EntryCache, l.MachineLog = 20, 8<<10, 8
+	l.CheckpointEntries, l.CheckpointTotal, l.EntryCache, l.MachineLog = 20, 8<<10, 8<<10, 8
 	return l
 }
 

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -106,7 +107,7 @@ func groupIDs(n int) []record.GroupID {
 
 func (s *sim) batch(r *simRecord) record.Batch {
 	b := record.NewBuilder(record.None, 1<<20)
-	b.Append(1000, nil, []byte(r.value), nil)
+	b.Append(1000, s.key, []byte(r.value), nil)
 	if r.pid >= 0 {
 		b.SetProducer(r.pid, 0, r.seq)
 	}
@@ -125,6 +126,10 @@ func (s *sim) produce(node int, r *simRecord) {
 		r.done, r.err = true, res.Err
 		if n.boot != boot {
 			s.fail("an answer from an earlier life")
+		}
+		var nl *record.NotLeaderError
+		if errors.As(res.Err, &nl) && nl.Leader == n.id {
+			s.fail("node %d sends a producer to itself", n.id)
 		}
 		if res.Err != nil {
 			return

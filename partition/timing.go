@@ -79,6 +79,8 @@ type Limits struct {
 	// what a restart has to apply again at the most.
 	CheckpointBytes   int64
 	CheckpointEntries uint64
+	// CheckpointTotal bounds the same over all groups.
+	CheckpointTotal int64
 	// MachineLog is how many applied entries a state machine's log keeps for followers
 	// that are a little behind.
 	MachineLog uint64
@@ -88,8 +90,8 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Produce: 32 << 20, Uncommitted: 4 << 20, SaveQueue: 32 << 20, Inbox: 8 << 20, EntryCache: 16 << 20,
-		Message: 256 << 10, Inflight: 2 << 20, Frame: 1 << 20,
+		Message: 256 << 10, Inflight: 1 << 20, Frame: 1 << 20,
 		HeldProduces: 4096, Producers: 1024,
-		CheckpointBytes: 1 << 20, CheckpointEntries: 4096, MachineLog: 2048,
+		CheckpointBytes: 1 << 20, CheckpointEntries: 4096, CheckpointTotal: 16 << 20, MachineLog: 2048,
 	}
 }
