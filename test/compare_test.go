@@ -12,14 +12,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// stopAndCompare stops all nodes and looks at their disks: every law of what is stored holds, and
-// all replicas of a group hold the same bytes as far as they are committed.
-func (c *cluster) stopAndCompare() {
+// stopAndVerify stops all nodes and looks at their disks: every law of what is stored holds.
+func (c *cluster) stopAndVerify() {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		n.stop()
 	}
-	var stores []*storage.Store
 	for _, n := range c.nodes {
 		rep, err := storage.Verify(vfs.Default, n.data)
 		if err != nil {
@@ -28,6 +26,16 @@ func (c *cluster) stopAndCompare() {
 		for _, p := range rep.Problems {
 			c.t.Errorf("%s: %s", n.name, p)
 		}
+	}
+}
+
+// stopAndCompare is stopAndVerify, and all replicas of a group hold the same bytes as far as
+// they are committed.
+func (c *cluster) stopAndCompare() {
+	c.t.Helper()
+	c.stopAndVerify()
+	var stores []*storage.Store
+	for _, n := range c.nodes {
 		s, err := storage.Open(n.data, vfs.Default, storage.Options{ReadOnly: true})
 		if err != nil {
 			c.t.Fatalf("%s: %v", n.name, err)

@@ -37,6 +37,13 @@ func TestThousandPartitions(t *testing.T) {
 	t.Logf("created in %v, all led after %v; three stops one after the other %v; all led again %v after the restart; RSS %d, %d, %d MiB",
 		created.Round(time.Millisecond), led.Round(time.Millisecond), stopped.Round(time.Millisecond), back.Round(time.Millisecond),
 		c.nodes[0].rss()>>20, c.nodes[1].rss()>>20, c.nodes[2].rss()>>20)
+	victim := c.nodes[0]
+	began = time.Now()
+	victim.kill()
+	c.awaitLed("big")
+	t.Logf("all led again %v after one node was killed", time.Since(began).Round(time.Millisecond))
+	victim.start()
+	c.awaitWhole()
 	if back > 10*time.Second*slack {
 		t.Errorf("all were led %v after the restart, it should be under 10 s", back)
 	}
