@@ -353,7 +353,7 @@ func certain(err error) bool {
 	for _, e := range []error{
 		record.ErrOutOfOrder, record.ErrUnknownProducer, record.ErrFencedProducer, record.ErrDuplicateSequence,
 		record.ErrBusy, record.ErrNotReady, record.ErrTooLarge, record.ErrCorrupt, record.ErrUnsupportedMagic,
-		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrRefused,
+		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrRefused, record.ErrInvalidTopic,
 		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch,
 	} {
 		if errors.Is(err, e) {

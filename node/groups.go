@@ -425,7 +425,7 @@ func (n *Node) makeGroupsTopic(ctx context.Context) error {
 // ownTopic keeps clients away from the topics that the cluster has for itself.
 func ownTopic(name string) error {
 	if t := (&metadata.Topic{Name: name}); t.Internal() {
-		return fmt.Errorf("topic %s is the cluster's own, choose another name: %w", name, record.ErrInvalidTopic)
+		return &record.Error{Code: record.ErrInvalidTopic.Code, Message: "topic " + name + " is the cluster's own: no client makes, reads or writes it"}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edged/client"
 	"edged/metadata"
 	"edged/record"
 	"edged/transport/kafka"
@@ -436,6 +437,104 @@ func TestGroups_coordinatorMoves(t *testing.T) {
 	if a.lost+b.lost > 0 || len(got.twice()) > 0 {
 		t.Errorf("%d partitions were lost, %v read twice", a.lost+b.lost, got.twice())
 	}
+}
+
+// TestGroups_operators asks every node of a cluster about groups that others coordinate.
+func TestGroups_operators(t *testing.T) {
+	nodes := startCluster(t, 3)
+	producer := newProducer(t, nodes)
+	produce(t, producer, 0, 60)
+	got := &tally{seen: map[string]int{}}
+	groups := []string{"a", "b", "c", "d"}
+	var members []*groupMember
+	for _, g := range groups {
+		m := startMember(t, nodes, g, got, kgo.InstanceID("pi"))
+		await(t, "one member has all", shared(m))
+		await(t, "all is committed", func() bool { return committed(t, nodes, g) == 60 })
+		members = append(members, m)
+	}
+	for _, n := range nodes {
+		cl, err := client.New(client.Config{Nodes: []string{n.Addrs().Native}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin := cl.Admin()
+		all, err := admin.Groups(t.Context())
+		if err != nil || len(all) != len(groups) {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		for i, g := range groups {
+			if all[i].Group != g || all[i].State != "Stable" || all[i].Members != 1 {
+				t.Errorf("listed as %+v", all[i])
+			}
+			d, err := admin.Group(t.Context(), g)
+			if err != nil || d.GroupListing != all[i] || len(d.Members) != 1 || len(d.Offsets) != 1 {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			if m := d.Members[0]; m.Instance != "pi" || m.ClientHost != "/127.0.0.1" || len(m.Topics) != 1 || len(m.Topics[0].Partitions) != 6 {
+				t.Errorf("a member of %s is %+v", g, m)
+			}
+			if o := d.Offsets[0]; o.Topic != "t" || len(o.Partitions) != 6 || o.Partitions[5].Offset != 10 {
+				t.Errorf("the offsets of %s are %+v", g, o)
+			}
+			to := map[record.TopicPartition]record.Offset{{Topic: "t", Partition: 1}: 4}
+			if err := admin.CommitGroup(t.Context(), g, to); !errors.Is(err, record.ErrGroupNotEmpty) {
+				t.Errorf("offsets of a group with members: %v", err)
+			}
+			if err := admin.DeleteGroup(t.Context(), g); !errors.Is(err, record.ErrGroupNotEmpty) {
+				t.Errorf("delete a group with members: %v", err)
+			}
+		}
+		if err := cl.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	admin, done := adminOf(t, nodes[0])
+	defer done()
+	for i, g := range groups {
+		// A static member stays when its client ends; an operator takes it out.
+		members[i].leave()
+		if d, err := admin.Group(t.Context(), g); err != nil || len(d.Members) != 1 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		leaveStatic(t, nodes, g, "pi")
+		to := map[record.TopicPartition]record.Offset{{Topic: "t", Partition: 1}: 4, {Topic: "t", Partition: 2}: -1}
+		if err := admin.CommitGroup(t.Context(), g, to); err != nil {
+			t.Fatal(err)
+		}
+		d, err := admin.Group(t.Context(), g)
+		if err != nil || d.State != "Empty" || len(d.Offsets[0].Partitions) != 5 || d.Offsets[0].Partitions[1].Offset != 4 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if err := admin.DeleteGroup(t.Context(), g); err != nil {
+			t.Error(err)
+		}
+		if _, err := admin.Group(t.Context(), g); !errors.Is(err, record.ErrUnknownGroup) {
+			t.Errorf("a deleted group: %v", err)
+		}
+	}
+}
+
+func adminOf(t *testing.T, n *testNode) (client.Admin, func()) {
+	t.Helper()
+	cl, err := client.New(client.Config{Nodes: []string{n.Addrs().Native}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl.Admin(), func() { _ = cl.Close() }
+}
+
+func leaveStatic(t *testing.T, nodes []*testNode, group, instance string) {
+	t.Helper()
+	await(t, "the member has left", func() bool {
+		for _, n := range nodes {
+			errs, err := kafkaGroups{n.groups}.LeaveGroup(t.Context(), kafka.LeaveGroupRequest{Group: group, Members: []kafka.LeavingMember{{Instance: instance}}})
+			if err == nil && errs[0] == nil {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // TestGroups_offsetsOutliveNodes commits on a single node, starts it again, lets the cluster grow around

@@ -221,7 +221,7 @@ func (n *Node) openListeners() (err error) {
 		return err
 	}
 	n.peers = peer.New(peer.Config{Identity: n.identity, Handler: peerHandler{n}, Admit: n.admit, Dial: n.opts.Dial, Logger: n.log})
-	n.wire = wire.NewServer(wire.Config{Broker: broker{n}, Logger: n.log})
+	n.wire = wire.NewServer(wire.Config{Broker: broker{n}, Groups: nativeGroups{n.groups}, Logger: n.log})
 	n.server = transport.New(transport.Config{Logger: n.log, Route: func(first [4]byte) transport.Handler {
 		if string(first[:]) == peer.Magic {
 			return n.peers.Accept

@@ -39,6 +39,7 @@ func newApp() *cli.App {
 			partitionCommand(),
 			produceCommand(),
 			consumeCommand(),
+			groupCommand(),
 			leaderCommand(),
 			benchCommand(),
 			dumpCommand(),

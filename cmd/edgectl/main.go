@@ -101,9 +101,9 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &ue):
 		return exitUsage
-	case is(record.ErrUnknownTopic, record.ErrUnknownPartition, record.ErrUnknownNode, fs.ErrNotExist):
+	case is(record.ErrUnknownTopic, record.ErrUnknownPartition, record.ErrUnknownNode, record.ErrUnknownGroup, fs.ErrNotExist):
 		return exitNotFound
-	case is(record.ErrRefused, record.ErrLimit, record.ErrTooLarge, record.ErrNoNodes, record.ErrDiskFull):
+	case is(record.ErrRefused, record.ErrGroupNotEmpty, record.ErrLimit, record.ErrTooLarge, record.ErrNoNodes, record.ErrDiskFull):
 		return exitRefused
 	case record.Retriable(err) || is(context.DeadlineExceeded) || errors.As(err, &lost):
 		// The client went on trying until its time was over.

@@ -136,7 +136,8 @@ func TestCommands_areThoseOfTheContract(t *testing.T) {
 		"status", "node list", "node describe [NODE]",
 		"topic create TOPIC", "topic list", "topic describe TOPIC", "topic alter TOPIC", "topic delete TOPIC",
 		"partition list [TOPIC…]", "partition describe TOPIC PARTITION", "partition transfer TOPIC PARTITION",
-		"produce TOPIC", "consume TOPIC", "leader history [TOPIC] [PARTITION]",
+		"produce TOPIC", "consume TOPIC", "group list", "group describe GROUP", "group reset GROUP TOPIC", "group delete GROUP",
+		"leader history [TOPIC] [PARTITION]",
 		"bench produce TOPIC", "bench consume TOPIC", "dump DATA_DIR", "completion SHELL",
 	}
 	if !slices.Equal(got, want) {

@@ -23,7 +23,8 @@ func messages() []Message {
 		&FetchRequest{}, &FetchResponse{}, &OffsetsRequest{}, &OffsetsResponse{}, &ProducerIDRequest{}, &ProducerIDResponse{},
 		&CreateTopicRequest{}, &CreateTopicResponse{}, &DeleteTopicRequest{}, &AlterTopicRequest{}, &TransferLeaderRequest{},
 		&TransferLeaderResponse{}, &LeaderHistoryRequest{}, &LeaderHistoryResponse{}, &StatusRequest{}, &Status{},
-		&DescribeNodeRequest{}, &NodeDescription{}, &Empty{},
+		&DescribeNodeRequest{}, &NodeDescription{}, &ListGroupsRequest{}, &ListGroupsResponse{}, &DescribeGroupRequest{},
+		&GroupDescription{}, &DeleteGroupRequest{}, &CommitGroupRequest{}, &Empty{},
 	}
 }
 

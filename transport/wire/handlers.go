@@ -28,6 +28,10 @@ var apis = map[API]struct {
 	APILeaderHistory:  {"leader_history", Version, Version},
 	APIStatus:         {"status", Version, Version},
 	APIDescribeNode:   {"describe_node", Version, Version},
+	APIListGroups:     {"list_groups", Version, Version},
+	APIDescribeGroup:  {"describe_group", Version, Version},
+	APIDeleteGroup:    {"delete_group", Version, Version},
+	APICommitGroup:    {"commit_group", Version, Version},
 }
 
 func (a API) String() string {
@@ -112,6 +116,8 @@ func (q *request) start() {
 		unary(q, func(ctx context.Context, r DescribeNodeRequest) (NodeDescription, error) {
 			return b.DescribeNode(ctx, r.Node)
 		})
+	case APIListGroups, APIDescribeGroup, APIDeleteGroup, APICommitGroup:
+		q.groups()
 	}
 }
 
@@ -220,7 +226,7 @@ func (q *request) hello(b Broker) {
 // supported lists the APIs in the order of their numbers.
 func supported() []APIVersion {
 	var out []APIVersion
-	for api := range APIDescribeNode + 1 {
+	for api := range lastAPI + 1 {
 		if d, ok := apis[api]; ok {
 			out = append(out, APIVersion{API: api, Min: d.min, Max: d.max})
 		}

@@ -25,6 +25,12 @@ const (
 	APILeaderHistory  API = 20
 	APIStatus         API = 21
 	APIDescribeNode   API = 22
+	APIListGroups     API = 32
+	APIDescribeGroup  API = 33
+	APIDeleteGroup    API = 34
+	APICommitGroup    API = 35
+
+	lastAPI = APICommitGroup
 )
 
 // What a producer can ask for. The answer names what it got.

@@ -129,6 +129,10 @@ func TestReadme_listsEveryField(t *testing.T) {
 		APILeaderHistory:  {&LeaderHistoryRequest{}, &LeaderHistoryResponse{}},
 		APIStatus:         {&StatusRequest{}, &Status{}},
 		APIDescribeNode:   {&DescribeNodeRequest{}, &NodeDescription{}},
+		APIListGroups:     {&ListGroupsRequest{}, &ListGroupsResponse{}},
+		APIDescribeGroup:  {&DescribeGroupRequest{}, &GroupDescription{}},
+		APIDeleteGroup:    {&DeleteGroupRequest{}, &Empty{}},
+		APICommitGroup:    {&CommitGroupRequest{}, &Empty{}},
 	}
 	rows := regexp.MustCompile(`(?m)^\| (\d+) \| (\w+) \| (\[.*\]) \| (\[.*\]) \|$`).FindAllStringSubmatch(text, -1)
 	if len(rows) != len(apis) || len(requests) != len(apis) {
@@ -146,7 +150,8 @@ func TestReadme_listsEveryField(t *testing.T) {
 	}
 	inner := map[string]Message{
 		"node": &Node{}, "topic": &Topic{}, "partition": &Partition{}, "change": &LeaderChange{},
-		"peer": &PeerStatus{}, "replica": &NodePartition{},
+		"peer": &PeerStatus{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
+		"assigned": &TopicPartitions{}, "offsets": &TopicOffsets{}, "position": &PartitionOffset{},
 	}
 	for name, m := range inner {
 		row := regexp.MustCompile(`(?m)^\| ` + name + ` \| (\[.*\]) \|$`).FindStringSubmatch(text)

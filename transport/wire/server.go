@@ -49,6 +49,8 @@ const (
 // Config says what a Server serves and how much of it. Zero fields get the defaults above.
 type Config struct {
 	Broker Broker
+	// Groups may be nil: then requests about consumer groups are answered as unknown.
+	Groups Groups
 	// MaxFrame bounds a frame in bytes, both ways: at least the largest max.message.bytes
 	// plus FrameSlack. Taken as 2*FrameSlack or MaxFrameLimit if it is outside of those.
 	MaxFrame int32

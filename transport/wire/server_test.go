@@ -264,6 +264,9 @@ func TestServer_answersEveryAPI(t *testing.T) {
 		if err := c.ask(APIDescribeNode, &DescribeNodeRequest{}, &nd); err != nil || nd.ID != 7 {
 			t.Errorf("describe: %+v, %v", nd, err)
 		}
+		if err := c.ask(APIListGroups, &ListGroupsRequest{}, &ListGroupsResponse{}); !errors.Is(err, record.ErrUnsupported) {
+			t.Errorf("groups of a node that has none: %v", err)
+		}
 		began := time.Now()
 		if err := c.ask(APICreateTopic, &CreateTopicRequest{Name: "x", TimeoutMs: 1500}, &CreateTopicResponse{}); !errors.Is(err, record.ErrTimeout) || time.Since(began) != 1500*time.Millisecond {
 			t.Errorf("create: %v after %v", err, time.Since(began))
