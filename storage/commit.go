@@ -337,6 +337,9 @@ func (w *writer) publishLocked() {
 	for _, sl := range w.added {
 		s.mu.refs[sl]++
 	}
+	if w.destructive || len(w.dropped) > 0 {
+		s.mu.unsynced = true
+	}
 }
 
 // account follows what the engine did with its memtable.
@@ -356,13 +359,14 @@ func (w *writer) account() {
 
 // release counts off what is now durably dead.
 func (w *writer) release() {
-	if len(w.dead) == 0 {
+	if len(w.dead) == 0 && !w.s.mu.unsynced { // only the writer changes it
 		return
 	}
 	w.s.mu.Lock()
 	for _, sl := range w.dead {
 		w.s.mu.refs[sl]--
 	}
+	w.s.mu.unsynced = false
 	w.s.mu.Unlock()
 	w.dead = w.dead[:0]
 }

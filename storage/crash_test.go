@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -67,6 +68,14 @@ var crashPoints = []crashPoint{
 		func(op fsOp) bool {
 			return op.is(opTorn, "*.sst") || op.is(opSync, "*.sst") || op.is(opWrite, "MANIFEST-*") || op.is(opRemove, "*.sst")
 		}, compactions},
+	{28, "while Reclaim writes a sparse bucket anew", true,
+		func(op fsOp) bool {
+			return op.name == rewriteName
+		}, sparseReclaims},
+	{28, "a sparse bucket's new table takes its place", true,
+		func(op fsOp) bool {
+			return op.is(opTorn, "MANIFEST-*") || op.is(opSync, "MANIFEST-*") || op.is(opRemove, "*.sst")
+		}, sparseReclaims},
 	{27, "while a base moves, with its checkpoint", true, func(op fsOp) bool { return logWrite(op) || op.is(opTorn, "*.log") }, bases},
 }
 
@@ -283,10 +292,13 @@ func bases(w *world) {
 	w.commit(true, Update{Group: id, Class: g.class, Base: &b, Checkpoint: &Checkpoint{Applied: to, State: w.data(to)}})
 }
 
-// dieOff moves the base of every group to its end.
-func (w *world) dieOff(sync bool) {
+// dieOff moves the base of every group to its end, but those to keep.
+func (w *world) dieOff(sync bool, keep ...record.GroupID) {
 	var us []Update
 	for id, g := range w.m.groups {
+		if slices.Contains(keep, id) {
+			continue
+		}
 		b := Base{Index: g.last(), Term: g.term(g.last()), NextOffset: g.next(), LogStart: max(g.next(), g.base.LogStart)}
 		if b.LogStart > g.next() {
 			continue
@@ -321,6 +333,20 @@ func (w *world) waitFlushed() {
 		<-w.s.w.flushed
 	}
 	w.s.flushedBucket.Store(w.s.w.bucket - 1) // its goroutine may be a moment late
+}
+
+// sparseReclaims let all groups die but one, which has little in every bucket.
+func sparseReclaims(w *world) {
+	w.quiet.Store(true)
+	buckets(w)
+	w.waitFlushed()
+	keep, _ := w.someGroup()
+	w.dieOff(true, keep)
+	w.quiet.Store(false)
+	for range 3 {
+		w.reclaim()
+	}
+	w.s.db.TestOnlyWaitForCleaning()
 }
 
 func resets(w *world) {

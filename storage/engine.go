@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -105,61 +105,22 @@ func (l engineLogger) Fatalf(format string, args ...any) {
 	select {}
 }
 
-// scheduler grants one compaction at a time, when one is asked for or one ends. The engine's
-// own one wakes ten times a second for ever.
-type scheduler struct {
-	db pebble.DBForCompaction // set before anything else is called
-	mu struct {
-		sync.Mutex
-		running, closed bool
-		granting        sync.WaitGroup
-	}
-}
+// scheduler lets every compaction run at once. The engine's own one wakes ten times a second for
+// ever. One that makes a compaction wait is no good either: the engine remembers what
+// waits, and panics when its turn comes after the manual compaction it belonged to was
+// cancelled, as Close does. There are few: maintain starts one at a time, and the engine by
+// itself only those of lower levels.
+type scheduler struct{ closed atomic.Bool }
 
-func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
-
-func (s *scheduler) Unregister() {
-	s.mu.Lock()
-	s.mu.closed = true
-	s.mu.Unlock()
-	s.mu.granting.Wait()
-}
+func (s *scheduler) Register(int, pebble.DBForCompaction) {}
+func (s *scheduler) Unregister()                          { s.closed.Store(true) }
 
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed || s.mu.running {
-		return false, nil
-	}
-	s.mu.running = true
-	return true, s
+	return !s.closed.Load(), s
 }
 
-// UpdateGetAllowedWithoutPermission has nothing to tell: one is allowed, always.
-func (s *scheduler) UpdateGetAllowedWithoutPermission() {}
-
-// Done ends a compaction and gives the next one its turn. The engine may hold locks that
-// granting needs, so granting has a goroutine of its own, which ends at once.
-func (s *scheduler) Done() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.running = false
-	if s.mu.closed {
-		return
-	}
-	s.mu.running = true // held for the one that is granted
-	s.mu.granting.Go(s.grant)
-}
-
-func (s *scheduler) grant() {
-	if waiting, _ := s.db.GetWaitingCompaction(); waiting && s.db.Schedule(s) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.running = false
-}
-
+func (s *scheduler) UpdateGetAllowedWithoutPermission()                {}
 func (s *scheduler) Started()                                          {}
 func (s *scheduler) MeasureCPU(pebble.CompactionGoroutineKind)         {}
 func (s *scheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}
+func (s *scheduler) Done()                                             {}

@@ -63,8 +63,10 @@ func (r *reader) retentionPoint(beforeMs, keepBytes int64) (record.Offset, error
 }
 
 // Reclaim gives back the space of closed buckets in which nothing lives any more, as far as
-// that is durable, and says how many bytes that was. Nothing is rewritten. It is for one
-// caller at a time, never the one of Commit.
+// that is durable, and says about how many bytes that was. Nothing is rewritten for it, but of
+// the buckets in which less than half lives some are, a few in each call. It is for one caller
+// at a time, never the one of Commit; call it after bases have moved or groups were removed,
+// and every few minutes.
 func (s *Store) Reclaim() (int64, error) {
 	s.reclaimMu.Lock()
 	defer s.reclaimMu.Unlock()
@@ -92,7 +94,12 @@ func (s *Store) Reclaim() (int64, error) {
 			return freed, err
 		}
 	}
-	return freed, s.dropDirs()
+	s.rewritten = 0
+	n, err := s.rewriteSparse()
+	if err != nil {
+		return freed + n, err
+	}
+	return freed + n, s.dropDirs()
 }
 
 // scanBuckets makes those buckets known that are on disk without a directory entry.
@@ -157,8 +164,7 @@ func (s *Store) deadSpans() []deadSpan {
 // excise drops a span: one write to the manifest, atomic.
 func (s *Store) excise(span deadSpan) (int64, error) {
 	first, last := span.slots[0], span.slots[len(span.slots)-1]
-	start := appendSlotKey(nil, first.class(), first.bucket())
-	end := appendSlotKey(nil, last.class(), last.bucket()+1)
+	start, end := slotSpan(first, last)
 	size, err := s.db.EstimateDiskUsage(start, end)
 	if err == nil {
 		err = s.db.Excise(context.Background(), pebble.KeyRange{Start: start, End: end})

@@ -29,15 +29,16 @@ const (
 // Store is one node's storage. Commit is for one caller, Reclaim for another one, reads for any number.
 //
 // Goroutines: the engine's own; one of ours for each bucket that was closed and is not yet
-// flushed or is tidied up after (mostly one); one, short-lived, when a compaction ends. Close
-// waits for all.
+// flushed or is tidied up after (mostly one). Close waits for all.
 type Store struct {
 	dir  string // of the engine
 	opts Options
 	disk *disk
 	db   *pebble.DB
 	lock *pebble.Lock
-	mark *mark
+	// engine are the settings of db, complete.
+	engine *pebble.Options
+	mark   *mark
 
 	// Lock order: commitMu, mu.
 	commitMu sync.Mutex // held by Commit as a whole
@@ -50,6 +51,7 @@ type Store struct {
 		rot          map[record.GroupID]error // the first damage that reads have met
 		refs         map[slot]int32           // how many groups have a dir in it; 0 is a bucket to give back
 		openBucket   uint32                   // buckets from it on are not closed
+		unsynced     bool                     // something is dead, but not durably so
 	}
 	using   sync.WaitGroup  // readers, Reclaim; added to only under mu while not closed
 	life    context.Context // ends when Close begins
@@ -60,8 +62,11 @@ type Store struct {
 	gathered    uint32     // the directories up to this bucket are gathered; under maintaining
 
 	flushedBucket atomic.Uint32 // all buckets up to it are in tables
-	scanned       bool          // Reclaim has looked for buckets that no group knows
-	reclaimMu     sync.Mutex    // guards scanned; Reclaim as a whole
+
+	reclaimMu  sync.Mutex    // held by Reclaim as a whole, guards what follows
+	scanned    bool          // it has looked for buckets that no group knows
+	rewritten  int           // buckets, in this call
+	unreadable map[slot]bool // buckets that cannot be rewritten
 
 	commits, syncs, payload, buckets, reclaimed, stalls, corruptions atomic.Int64
 }
@@ -73,7 +78,7 @@ func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o}
+	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, unreadable: map[slot]bool{}}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.disk = newDisk(fs, s.event)
 	s.mu.groups = map[record.GroupID]*group{}
@@ -149,6 +154,9 @@ func (s *Store) open() error {
 	if s.opts.ReadOnly {
 		return nil
 	}
+	if err := removeIfThere(s.disk, s.disk.PathJoin(s.dir, rewriteName)); err != nil {
+		return openError(s.dir, err)
+	}
 	return s.startWriter(newest)
 }
 
@@ -168,9 +176,10 @@ func (s *Store) openEngine() error {
 	if err := checkEngineFiles(fs, s.dir); err != nil {
 		return err
 	}
-	p := engineOptions(&s.opts, s.disk, s)
-	p.Lock = lock
-	db, err := pebble.Open(s.dir, p)
+	s.engine = engineOptions(&s.opts, s.disk, s)
+	s.engine.Lock = lock
+	s.engine.EnsureDefaults()
+	db, err := pebble.Open(s.dir, s.engine)
 	if err != nil {
 		if frozen := s.disk.frozenErr(); frozen != nil {
 			err = frozen
