@@ -8,6 +8,7 @@ import (
 
 	"edged/internal/memnet"
 	"edged/record"
+	"edged/storage"
 	"edged/transport/wire"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -327,8 +328,10 @@ func wipeOne(w *world) {
 	}
 	w.wiped = true
 	m.powerCut(0)
-	m.mem, m.backup = vfs.NewCrashableMem(), nil
-	m.join = w.addresses()
+	m.mem, m.backup, m.last = vfs.NewCrashableMem(), nil, storage.Identity{}
+	if m.join = w.addresses(); m.expect == 1 {
+		m.expect = 0 // or it would be a cluster of one again, as it was told
+	}
 	w.story.tell(m.name, "DISK WIPED")
 	w.boot(m)
 }
@@ -394,8 +397,8 @@ func restoreOne(w *world) {
 		return
 	}
 	m.powerCut(100)
-	own := m.mem
-	m.mem, m.backup = m.backup.mem, nil
+	own, last := m.mem, m.last
+	m.mem, m.backup, m.last = m.backup.mem, nil, storage.Identity{}
 	w.story.tell(m.name, "BACKUP RESTORED")
 	w.boot(m)
 	l := m.life
@@ -407,7 +410,7 @@ func restoreOne(w *world) {
 		return
 	}
 	m.powerCut(100)
-	m.mem = own
+	m.mem, m.last = own, last
 	w.boot(m)
 }
 

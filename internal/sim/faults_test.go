@@ -3,7 +3,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"edged/partition"
@@ -33,6 +35,15 @@ var faults = []planted{
 	{"no-base-record", partition.PlantFault, "crashes", 40},
 	{"unsynced-rename", storage.PlantFault, "crashes", 20},
 	{"late-directory", storage.PlantFault, "crashes", 20},
+}
+
+// EDGED_SIM_FAULT plants a fault for all tests, to hunt it with any profile.
+func init() {
+	if name := os.Getenv("EDGED_SIM_FAULT"); name != "" {
+		if err := errors.Join(partition.PlantFault(name, true), storage.PlantFault(name, true)); err != nil && partition.PlantFault(name, true) != nil && storage.PlantFault(name, true) != nil {
+			panic(err)
+		}
+	}
 }
 
 // Every planted fault breaks a law within its number of seeds. One without a number is not

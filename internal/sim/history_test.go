@@ -35,6 +35,7 @@ const (
 	lawStops       = "a node stops when told"
 	lawOneCluster  = "there is one cluster"
 	lawClone       = "of two nodes under one identity one ends and says why (law 6)"
+	lawIdentity    = "an identity stays and its boot counter rises (law 6)"
 	lawReadBack    = "what was acknowledged can be read at once"
 	lawLinear      = "appends and reads are linearizable"
 )

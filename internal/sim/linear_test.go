@@ -29,41 +29,27 @@ type fetched struct {
 // A partition as porcupine sees it: a list of values, as indices of 4 bytes each.
 type (
 	appendOp struct{ values []uint32 }
-	appended struct {
-		known  bool // acknowledged; else it may be there once, or not
-		offset record.Offset
-	}
-	readOp struct{ from record.Offset }
-	listed struct{ values []uint32 }
+	appended struct{ offset record.Offset }
+	readOp   struct{ from record.Offset }
+	listed   struct{ values []uint32 }
 )
 
-// logModel says what a partition is: appends go to the end, the offset of an acknowledged one is where the
-// end was, and a read sees what stands from its offset on. It may see less than there is: a leader that
-// was replaced and has not noticed serves what it knows to be committed.
-var logModel = porcupine.NondeterministicModel{
-	Init: func() []any { return []any{""} },
-	Step: func(state, input, output any) []any {
+// logModel says what a partition is: an append goes to the end, and its offset is where the end was; a
+// read sees what stands from its offset on. It may see less than there is: a leader that was
+// replaced and has not noticed serves what it knows to be committed.
+var logModel = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
 		log := state.(string)
 		switch in := input.(type) {
 		case appendOp:
-			out := output.(appended)
-			longer := log + packed(in.values)
-			if !out.known {
-				return []any{log, longer}
-			}
-			if int(out.offset) != len(log)/4 {
-				return nil
-			}
-			return []any{longer}
+			return int(output.(appended).offset) == len(log)/4, log + packed(in.values)
 		case readOp:
 			want := packed(output.(listed).values)
 			from := int(in.from) * 4
-			if from+len(want) > len(log) || log[from:from+len(want)] != want {
-				return nil
-			}
-			return []any{log}
+			return from+len(want) <= len(log) && log[from:from+len(want)] == want, log
 		}
-		return nil
+		return false, log
 	},
 }
 
@@ -101,7 +87,7 @@ func (w *world) checkLinear() {
 		if len(h) == 0 {
 			continue
 		}
-		switch porcupine.CheckOperationsTimeout(logModel.ToModel(), h, linearWithin) {
+		switch porcupine.CheckOperationsTimeout(logModel, h, linearWithin) {
 		case porcupine.Illegal:
 			w.fail(lawLinear, "no order of the first %d appends and reads of %s fits", len(h), p)
 		case porcupine.Unknown:
@@ -112,7 +98,8 @@ func (w *world) checkLinear() {
 	}
 }
 
-// linear makes porcupine's history of a partition.
+// linear makes porcupine's history of a partition. What became of a batch that nobody was told of
+// is known in the end, only not when.
 func (p *part) linear() []porcupine.Operation {
 	cut := math.MaxInt
 	if len(p.ops) > linearAppends {
@@ -129,14 +116,19 @@ func (p *part) linear() []porcupine.Operation {
 		}
 		return out
 	}
+	at := map[string]record.Offset{}
+	for o, v := range p.seen {
+		at[v] = o
+	}
 	var ops []porcupine.Operation
 	for _, s := range p.ops {
-		if s.callNo >= cut || s.outcome == refused {
+		o, there := at[s.values[0]] // the whole log was read in the end
+		if s.callNo >= cut || !there {
 			continue
 		}
-		op := porcupine.Operation{Input: appendOp{index(s.values)}, Call: int64(s.callNo), Output: appended{}, Return: math.MaxInt64}
-		if s.outcome == acked && s.strong && s.retNo < cut {
-			op.Output, op.Return = appended{true, s.offset}, int64(s.retNo)
+		op := porcupine.Operation{Input: appendOp{index(s.values)}, Call: int64(s.callNo), Output: appended{o}, Return: math.MaxInt64}
+		if s.strong && s.retNo < cut {
+			op.Output, op.Return = appended{s.offset}, int64(s.retNo)
 		}
 		ops = append(ops, op)
 	}

@@ -16,8 +16,9 @@ type profile struct {
 	steps   int
 	pause   time.Duration // between two steps, on average
 	actions []action
-	// before prepares the world, after has the last word before everything is healed.
-	before, after func(w *world)
+	// retention lets logs be cut behind the back of those who are away.
+	retention bool
+	before    func(w *world) // prepares the world
 }
 
 // action is one thing that goes wrong, or right again.
@@ -39,6 +40,9 @@ var profiles = []profile{
 	{name: "disks", nodes: []int{1, 3, 3, 5}, steps: 18, pause: 600 * time.Millisecond, actions: []action{
 		{3, slowDisk}, {2, stickDisk}, {2, failDisk}, {1, fillDisk}, {4, healDisks}, {4, restartFailed}, {2, cutPower}, {4, bootOne}, {1, transfer},
 	}},
+	{name: "lagging", nodes: []int{3, 3, 5}, steps: 14, pause: 1500 * time.Millisecond, actions: []action{
+		{3, cutPower}, {4, bootOne}, {2, isolateOne}, {3, healNetwork}, {5, transfer}, {1, slowDisk}, {1, healDisks},
+	}, retention: true},
 	{name: "membership", nodes: []int{1, 1, 3}, steps: 22, pause: 700 * time.Millisecond, actions: []action{
 		{5, grow}, {2, moveOne}, {1, wipeOne}, {2, stopOne}, {2, cutPower}, {6, bootOne}, {2, transfer}, {2, createTopic}, {1, deleteTopic}, {1, isolateOne}, {3, healNetwork},
 	}},
@@ -67,7 +71,10 @@ func (w *world) setUp(p profile) {
 	if w.chance(2) {
 		w.createTopic(&topic{name: "relaxed", relaxed: true}, 1, 0, map[string]string{"durability": "relaxed", "retention.ms": "-1"})
 	}
-	if w.chance(2) {
+	if p.retention {
+		w.small = true
+	}
+	if p.retention || w.chance(2) {
 		keep := int64(64<<10 + w.rng.IntN(64<<10))
 		w.createTopic(&topic{name: "short", retention: true, keepBytes: keep}, 1, 0, map[string]string{"retention.bytes": strconv.FormatInt(keep, 10), "retention.ms": "-1"})
 	}

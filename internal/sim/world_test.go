@@ -19,6 +19,7 @@ import (
 	"edged/node"
 	"edged/partition"
 	"edged/record"
+	"edged/storage"
 	"edged/transport/wire"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -120,9 +121,10 @@ type machine struct {
 	disk   *disk
 	life   *life // nil while nothing runs
 	boots  int
-	clone  bool     // of another machine
-	of     *machine // that one
-	backup *backup  // what the disk was once
+	clone  bool             // of another machine
+	of     *machine         // that one
+	last   storage.Identity // of the last life; zero if the disk is another one
+	backup *backup          // what the disk was once
 	// nodes that form the cluster together; 0 joins one
 	expect int
 	join   []string
@@ -251,6 +253,7 @@ func (m *machine) start() error {
 		w.names[l.id] = m.name
 	}
 	w.mu.Unlock()
+	w.checkIdentity(m, l)
 	w.story.tell(m.name, "starts as node %d, boot %d, at %s", l.id, n.Identity().BootCounter, m.addr())
 	w.wg.Go(func() {
 		l.err = n.Run(ctx)
@@ -266,6 +269,15 @@ func (w *world) limits() partition.Limits {
 		l.CheckpointEntries, l.EntryCache, l.MachineLog, l.Message, l.Inflight = 20, 8<<10, 8, 4<<10, 32<<10
 	}
 	return l
+}
+
+// checkIdentity compares who a machine is with who it was in its last life on the same disk.
+func (w *world) checkIdentity(m *machine, l *life) {
+	id := l.n.Identity()
+	if was := m.last; was.Node != 0 && (id.Node != was.Node || id.Instance != was.Instance || id.BootCounter <= was.BootCounter) {
+		w.fail(lawIdentity, "%s was node %d, instance %v, boot %d and is node %d, instance %v, boot %d", m.name, was.Node, was.Instance, was.BootCounter, id.Node, id.Instance, id.BootCounter)
+	}
+	m.last = id
 }
 
 // answer runs f unless the process is dead: a dead one answers nobody.
