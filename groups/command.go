@@ -28,7 +28,7 @@ const (
 type Command interface {
 	kind() kind
 	fields(x *codec)
-	apply(s *State, index uint64) error
+	apply(s *State, index uint64) error // by the coordinator of the present epoch
 }
 
 func newCommand(k kind) Command {
@@ -47,8 +47,8 @@ func newCommand(k kind) Command {
 	return nil
 }
 
-// Begin changes nothing. A new leader proposes it first: when it is applied, so is everything that
-// earlier leaders had proposed.
+// Begin begins the epoch of a coordinator. A new leader proposes it first: when it is applied, so is
+// everything that earlier coordinators had proposed, and nothing of theirs that comes later will be.
 type Begin struct{}
 
 func (*Begin) kind() kind                 { return kindBegin }
@@ -194,11 +194,12 @@ func (c *DeleteGroup) fields(x *codec) {
 	number(x, "index", &c.UpTo, math.MaxUint64)
 }
 
-// Encode gives the bytes to propose: version, kind and the fields in order. It fails with
-// record.ErrInvalidRequest, naming the field, where a bound is broken.
-func Encode(c Command) ([]byte, error) {
+// Encode gives the bytes to propose: version, kind, the epoch in which the coordinator leads, and the
+// fields in order. It fails with record.ErrInvalidRequest, naming the field, where a bound is broken.
+func Encode(epoch record.Epoch, c Command) ([]byte, error) {
 	x := encoder()
 	x.out = append(x.out, CommandVersion, byte(c.kind()))
+	number(x, "epoch", &epoch, math.MaxInt32)
 	c.fields(x)
 	if x.err == nil && len(x.out) > MaxCommandBytes {
 		x.fail("the command", "has %d bytes, more than %d", len(x.out), MaxCommandBytes)
@@ -211,20 +212,22 @@ func Encode(c Command) ([]byte, error) {
 
 // Decode reads a command. One of newer software is record.ErrUnsupported, and anything damaged or
 // out of bounds is record.ErrInvalidRequest.
-func Decode(data []byte) (Command, error) {
+func Decode(data []byte) (record.Epoch, Command, error) {
 	if len(data) < 2 || len(data) > MaxCommandBytes {
-		return nil, fmt.Errorf("group command of %d bytes: %w", len(data), record.ErrInvalidRequest)
+		return 0, nil, fmt.Errorf("group command of %d bytes: %w", len(data), record.ErrInvalidRequest)
 	}
 	c := newCommand(kind(data[1]))
 	if v := data[0]; v < 1 || v > CommandVersion || c == nil {
-		return nil, fmt.Errorf("group command %d of format %d, this software knows formats up to %d; update this node: %w",
+		return 0, nil, fmt.Errorf("group command %d of format %d, this software knows formats up to %d; update this node: %w",
 			data[1], v, CommandVersion, record.ErrUnsupported)
 	}
 	x := decoder(data[2:])
+	var epoch record.Epoch
+	number(x, "epoch", &epoch, math.MaxInt32)
 	c.fields(x)
 	x.end()
 	if x.err != nil {
-		return nil, fmt.Errorf("%T: %w", c, x.err)
+		return 0, nil, fmt.Errorf("%T: %w", c, x.err)
 	}
-	return c, nil
+	return epoch, c, nil
 }

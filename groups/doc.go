@@ -15,15 +15,17 @@
 //     assignment is handed out before its generation is in the log, none after a rebalance began.
 //  3. A commit is taken from members of the present generation alone, or from anybody while the group
 //     has no members.
-//  4. Nothing waits for ever: each wait for a member ends by one of its deadlines, and every request is
+//  4. Only commands of the coordinator that began last are applied: one that has lost its log and does
+//     not know it yet changes nothing, also if its commands come late.
+//  5. Nothing waits for ever: each wait for a member ends by one of its deadlines, and every request is
 //     answered exactly once.
-//  5. Equal commands give equal states, byte for byte, and a snapshot restored and carried on equals
+//  6. Equal commands give equal states, byte for byte, and a snapshot restored and carried on equals
 //     the full replay.
-//  6. A command either changes the state and has no result, or fails and leaves it as it was.
-//  7. Everything is bounded by a constant in limits.go, on encoding and on decoding alike, before
+//  7. A command either changes the state and has no result, or fails and leaves it as it was.
+//  8. Everything is bounded by a constant in limits.go, on encoding and on decoding alike, before
 //     memory is taken for it. The state does not grow with time: old offsets and groups go, by
 //     commands, and never one that was written after the decision.
-//  8. An offset belongs to a topic, not to its name: one made anew under the name starts without.
+//  9. An offset belongs to a topic, not to its name: one made anew under the name starts without.
 //
-// TestRandom_* and the conversations in testdata stand for 1 to 4, TestState_* for the rest.
+// TestRandom_* and the conversations in testdata stand for 1 to 5, TestState_* for the rest.
 package groups

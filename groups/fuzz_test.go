@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+
+	"edged/record"
 )
 
 // FuzzApply gives a state commands of any bytes. What is taken is what would be written, and the
@@ -13,22 +15,22 @@ import (
 func FuzzApply(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := range uint64(30) {
-		if data, err := Encode(randomCommand(r, i)); err == nil {
+		if data, err := Encode(0, randomCommand(r, i)); err == nil {
 			f.Add(data)
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cmd, err := Decode(data)
+		epoch, cmd, err := Decode(data)
 		if err != nil {
 			return
 		}
-		again, err := Encode(cmd)
+		again, err := Encode(epoch, cmd)
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x is decoded and encoded %x (%v)", data, again, err)
 		}
 		s := New()
 		for i := range uint64(5) {
-			s.Apply(i+1, mustEncode(t, randomCommand(rand.New(rand.NewPCG(i, 9)), i)))
+			s.Apply(i+1, mustEncode(t, 0, randomCommand(rand.New(rand.NewPCG(i, 9)), i)))
 		}
 		s.Apply(9, data)
 		other := New()
@@ -41,8 +43,9 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-func mustEncode(t testing.TB, c Command) []byte {
-	data, err := Encode(c)
+func mustEncode(t testing.TB, epoch record.Epoch, c Command) []byte {
+	t.Helper()
+	data, err := Encode(epoch, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,7 @@ func FuzzRestore(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	f.Add(s.Snapshot()[snapshotHead:])
 	for i := range uint64(40) {
-		s.Apply(i+1, mustEncode(f, randomCommand(r, i)))
+		s.Apply(i+1, mustEncode(f, 0, randomCommand(r, i)))
 	}
 	f.Add(s.Snapshot()[snapshotHead:])
 	f.Fuzz(func(t *testing.T, body []byte) {

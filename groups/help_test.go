@@ -2,6 +2,7 @@ package groups
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ type world struct {
 	state  *State
 	c      *Coordinator
 	ids    int
+	epoch  record.Epoch
 	index  uint64
 	log    [][]byte // every command that was applied
 	queue  []proposed
@@ -49,6 +51,11 @@ func newWorld(t testing.TB) *world {
 
 // lead makes a new coordinator of the state.
 func (w *world) lead() {
+	w.epoch++
+	epoch := w.epoch
+	if begin, err := Encode(epoch, &Begin{}); err != nil || w.commit(begin) != nil {
+		w.t.Fatal("the epoch does not begin", err)
+	}
 	w.c = NewCoordinator(Config{
 		State: w.state, Timing: w.timing, Wall: func() int64 { return w.wall },
 		MemberID: func(prefix string) string { w.ids++; return fmt.Sprintf("%s-%d", prefix, w.ids) },
@@ -56,7 +63,7 @@ func (w *world) lead() {
 		Born:     func() record.GroupID { return w.born },
 		Notice:   func(text string) { w.said("(" + text + ")") },
 		Propose: func(cmd Command, done func(error)) {
-			data, err := Encode(cmd)
+			data, err := Encode(epoch, cmd)
 			if err == nil {
 				err = w.refuse
 			}
@@ -65,15 +72,20 @@ func (w *world) lead() {
 	}, w.now)
 }
 
-// failOver lets another node take over: what was proposed and not applied is lost, or kept without
-// anybody hearing of it; the state comes from a snapshot or from the whole log.
+// failOver lets another node take over: what was proposed and not applied is kept without anybody
+// hearing of it, or comes too late; the state comes from a snapshot or from the whole log.
 func (w *world) failOver(kept int, replay bool) {
 	w.c.Close(record.ErrNotCoordinator)
 	lost := w.queue
 	w.queue = nil
+	var late [][]byte
 	for i, p := range lost {
-		if i < kept && p.err == nil {
+		switch {
+		case p.err != nil:
+		case i < kept:
 			w.commit(p.data)
+		default:
+			late = append(late, p.data)
 		}
 		p.done(record.ErrInterrupted)
 	}
@@ -87,6 +99,11 @@ func (w *world) failOver(kept int, replay bool) {
 	}
 	w.state = s
 	w.lead()
+	for _, data := range late { // a leader that has come back may still have them in hand
+		if err := w.commit(data); !errors.Is(err, record.ErrNotCoordinator) {
+			w.t.Errorf("a command of an earlier coordinator is taken: %v", err)
+		}
+	}
 }
 
 func (w *world) commit(data []byte) error {

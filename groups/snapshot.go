@@ -15,7 +15,7 @@ import (
 const snapshotVersion = 1
 
 // A snapshot is the version u8, the CRC32C of the rest u32, and the state in order: what was
-// skipped, the last index, the groups by name. Equal states give equal bytes.
+// skipped, the last index, the epoch, the groups by name. Equal states give equal bytes.
 const snapshotHead = 5
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -28,8 +28,8 @@ func (s *State) Snapshot() []byte {
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
 		groups = append(groups, s.groups[name])
 	}
-	unknown := s.unknown.Load()
-	snapshotFields(x, &unknown, &s.applied, &groups)
+	h := header{s.unknown.Load(), s.applied, s.epoch}
+	snapshotFields(x, &h, &groups)
 	if x.err != nil {
 		panic(fmt.Sprintf("groups: a state that passed its checks cannot be written: %v", x.err))
 	}
@@ -41,10 +41,10 @@ func (s *State) Snapshot() []byte {
 // command. Damage is record.ErrDamaged, newer formats are record.ErrUnsupported; the state is as it
 // was then.
 func (s *State) Restore(data []byte) error {
-	var unknown, applied uint64
+	var h header
 	var groups []*stored
 	if len(data) > 0 {
-		if err := readSnapshot(data, &unknown, &applied, &groups); err != nil {
+		if err := readSnapshot(data, &h, &groups); err != nil {
 			return err
 		}
 	}
@@ -62,12 +62,12 @@ func (s *State) Restore(data []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.groups, s.bytes, s.applied = m, size, applied
-	s.unknown.Store(unknown)
+	s.groups, s.bytes, s.applied, s.epoch = m, size, h.applied, h.epoch
+	s.unknown.Store(h.unknown)
 	return nil
 }
 
-func readSnapshot(data []byte, unknown, applied *uint64, groups *[]*stored) error {
+func readSnapshot(data []byte, h *header, groups *[]*stored) error {
 	if data[0] > snapshotVersion {
 		return fmt.Errorf("groups snapshot in format %d, this software knows formats up to %d; update this node: %w", data[0], snapshotVersion, record.ErrUnsupported)
 	}
@@ -75,7 +75,7 @@ func readSnapshot(data []byte, unknown, applied *uint64, groups *[]*stored) erro
 		return fmt.Errorf("groups snapshot: its format or checksum is wrong: %w", record.ErrDamaged)
 	}
 	x := decoder(data[snapshotHead:])
-	snapshotFields(x, unknown, applied, groups)
+	snapshotFields(x, h, groups)
 	x.end()
 	if x.err != nil {
 		return fmt.Errorf("groups snapshot: %w: %w", record.ErrDamaged, x.err)
@@ -83,9 +83,16 @@ func readSnapshot(data []byte, unknown, applied *uint64, groups *[]*stored) erro
 	return nil
 }
 
-func snapshotFields(x *codec, unknown, applied *uint64, groups *[]*stored) {
-	number(x, "unknown command", unknown, math.MaxUint64)
-	number(x, "index", applied, math.MaxUint64)
+// header is the state beside the groups.
+type header struct {
+	unknown, applied uint64
+	epoch            record.Epoch
+}
+
+func snapshotFields(x *codec, h *header, groups *[]*stored) {
+	number(x, "unknown command", &h.unknown, math.MaxUint64)
+	number(x, "index", &h.applied, math.MaxUint64)
+	number(x, "epoch", &h.epoch, math.MaxInt32)
 	list(x, "groups", groups, MaxGroups, 9, func(p **stored) {
 		if *p == nil {
 			*p = &stored{}

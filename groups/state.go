@@ -19,6 +19,7 @@ type State struct {
 	groups  map[string]*stored
 	bytes   int           // upper bound of the snapshot, without what every snapshot has
 	applied uint64        // index of the last command
+	epoch   record.Epoch  // of the coordinator that began last: nobody else's commands are taken
 	unknown atomic.Uint64 // see Unknown
 }
 
@@ -49,7 +50,7 @@ func New() *State { return &State{groups: map[string]*stored{}} }
 
 // Apply carries out one command. The result is nil or an error, which leaves the state as it was.
 func (s *State) Apply(index uint64, data []byte) any {
-	cmd, err := Decode(data)
+	epoch, cmd, err := Decode(data)
 	if err != nil {
 		if record.Code(err) == record.ErrUnsupported.Code {
 			s.unknown.CompareAndSwap(0, index)
@@ -59,6 +60,12 @@ func (s *State) Apply(index uint64, data []byte) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.applied = index
+	if _, begins := cmd.(*Begin); begins && epoch > s.epoch {
+		s.epoch = epoch
+	}
+	if epoch != s.epoch {
+		return fmt.Errorf("a command of epoch %d in epoch %d: %w", epoch, s.epoch, record.ErrNotCoordinator)
+	}
 	if err := cmd.apply(s, index); err != nil {
 		return err
 	}

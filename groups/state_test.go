@@ -16,15 +16,15 @@ import (
 
 func apply(t testing.TB, s *State, index uint64, c Command) error {
 	t.Helper()
-	data, err := Encode(c)
+	data, err := Encode(0, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := Decode(data)
+	_, back, err := Decode(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Encode(back); err != nil || !bytes.Equal(again, data) {
+	if again, err := Encode(0, back); err != nil || !bytes.Equal(again, data) {
 		t.Fatalf("%T is %x decoded and encoded again, not %x (%v)", c, again, data, err)
 	}
 	err, _ = s.Apply(index, data).(error)
@@ -238,6 +238,44 @@ func TestState_whatCameLaterIsNotDropped(t *testing.T) {
 	}
 }
 
+// TestState_epochs: what a coordinator proposed counts only until the next one begins.
+func TestState_epochs(t *testing.T) {
+	s := New()
+	index := uint64(0)
+	do := func(epoch record.Epoch, c Command) error {
+		index++
+		err, _ := s.Apply(index, mustEncode(t, epoch, c)).(error)
+		return err
+	}
+	for _, step := range []struct {
+		epoch record.Epoch
+		c     Command
+		taken bool
+	}{
+		{3, commitOne("g", "t", 0, 1, ""), false}, // it has not begun
+		{3, &Begin{}, true},
+		{3, commitOne("g", "t", 0, 2, ""), true},
+		{5, &Begin{}, true},
+		{3, commitOne("g", "t", 0, 3, ""), false},
+		{3, &Begin{}, false},
+		{5, &Begin{}, true},
+		{5, commitOne("g", "t", 0, 4, ""), true},
+		{6, &DeleteGroup{"g", index}, false},
+	} {
+		if err := do(step.epoch, step.c); (err == nil) != step.taken || err != nil && !errors.Is(err, record.ErrNotCoordinator) {
+			t.Errorf("%T of epoch %d: %v", step.c, step.epoch, err)
+		}
+		next := New()
+		if err := next.Restore(s.Snapshot()); err != nil {
+			t.Fatal(err)
+		}
+		s = next
+	}
+	if o, _ := s.Offset("g", record.TopicPartition{Topic: "t"}); o.Offset != 4 {
+		t.Errorf("offset %d is kept", o.Offset)
+	}
+}
+
 // TestState_bounds fills a state: what it has can still be written, nothing more comes in, and
 // what shrinks it always can.
 func TestState_bounds(t *testing.T) {
@@ -297,14 +335,14 @@ func TestEncode_bounds(t *testing.T) {
 		"a topic twice":                &CommitOffsets{Group: "g", Topics: []TopicCommit{{Name: "t"}, {Name: "t"}}},
 		"too many topics of one group": &CommitOffsets{Group: "g", Topics: make([]TopicCommit, MaxCommitPartitions+1)},
 	} {
-		if _, err := Encode(c); !errors.Is(err, record.ErrInvalidRequest) {
+		if _, err := Encode(0, c); !errors.Is(err, record.ErrInvalidRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func TestDecode_refusesWhatItDoesNotKnow(t *testing.T) {
-	good, err := Encode(&Begin{})
+	good, err := Encode(0, &Begin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,9 +354,9 @@ func TestDecode_refusesWhatItDoesNotKnow(t *testing.T) {
 		"a newer kind":    {[]byte{CommandVersion, 200}, record.ErrUnsupported},
 		"nothing":         {nil, record.ErrInvalidRequest},
 		"too much":        {append(good, 0), record.ErrInvalidRequest},
-		"a long number":   {append([]byte{1, byte(kindDeleteGroup), 1, 'g'}, 0x80, 0x00), record.ErrInvalidRequest},
-		"a huge list":     {[]byte{1, byte(kindCommitOffsets), 1, 'g', 0, 0xff, 0xff, 0x01}, record.ErrInvalidRequest},
-		"cut in a string": {[]byte{1, byte(kindDeleteGroup), 9, 'g'}, record.ErrInvalidRequest},
+		"a long number":   {append([]byte{1, byte(kindDeleteGroup), 0, 1, 'g'}, 0x80, 0x00), record.ErrInvalidRequest},
+		"a huge list":     {[]byte{1, byte(kindCommitOffsets), 0, 1, 'g', 0, 0xff, 0xff, 0x01}, record.ErrInvalidRequest},
+		"cut in a string": {[]byte{1, byte(kindDeleteGroup), 0, 9, 'g'}, record.ErrInvalidRequest},
 	} {
 		s := New()
 		err, _ := s.Apply(1, c.data).(error)

@@ -202,7 +202,7 @@ func (s *groupLogs) look() {
 func (s *groupLogs) read(h *partition.Host, g record.GroupID, epoch record.Epoch) {
 	l := &ledLog{epoch: epoch}
 	s.led[g] = l
-	s.propose(h, g, &groups.Begin{}, func(err error) {
+	s.propose(h, g, epoch, &groups.Begin{}, func(err error) {
 		st := s.state(g)
 		switch {
 		case s.led[g] != l:
@@ -212,18 +212,18 @@ func (s *groupLogs) read(h *partition.Host, g record.GroupID, epoch record.Epoch
 		case st.Unknown() != 0:
 			s.n.problems.add(fmt.Sprintf("entry %d of group %d was written by newer software: this node cannot coordinate its consumer groups; update it", st.Unknown(), g))
 		default:
-			l.c = groups.NewCoordinator(s.config(h, g, st), time.Since(s.start))
+			l.c = groups.NewCoordinator(s.config(h, g, epoch, st), time.Since(s.start))
 		}
 	})
 }
 
-func (s *groupLogs) config(h *partition.Host, g record.GroupID, st *groups.State) groups.Config {
+func (s *groupLogs) config(h *partition.Host, g record.GroupID, epoch record.Epoch, st *groups.State) groups.Config {
 	n := s.n
 	timing := groups.DefaultTiming()
 	timing.InitialDelay = time.Duration(n.cfg.KafkaGroupDelay) * time.Millisecond
 	return groups.Config{
 		State: st, Timing: timing,
-		Propose:  func(cmd groups.Command, done func(error)) { s.propose(h, g, cmd, done) },
+		Propose:  func(cmd groups.Command, done func(error)) { s.propose(h, g, epoch, cmd, done) },
 		MemberID: func(prefix string) string { return prefix + "-" + rand.Text() },
 		Topic:    n.groupTopic,
 		Born:     func() record.GroupID { return n.machine.Picture().NextGroup() },
@@ -232,9 +232,10 @@ func (s *groupLogs) config(h *partition.Host, g record.GroupID, st *groups.State
 	}
 }
 
-// propose appends a command to a log. done is called by runGroups, not at all after its end.
-func (s *groupLogs) propose(h *partition.Host, g record.GroupID, cmd groups.Command, done func(error)) {
-	data, err := groups.Encode(cmd)
+// propose appends a command to the log that this node leads in an epoch: should it lead it in another by
+// then, the command has no effect. done is called by runGroups, not at all after its end.
+func (s *groupLogs) propose(h *partition.Host, g record.GroupID, epoch record.Epoch, cmd groups.Command, done func(error)) {
+	data, err := groups.Encode(epoch, cmd)
 	if err != nil {
 		s.post(func() { done(err) })
 		return

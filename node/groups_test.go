@@ -19,6 +19,7 @@ import (
 	"edged/transport/wire"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // testNode is a node in this process with connections that can be cut, as a power cut would.
@@ -356,6 +357,26 @@ func TestGroups_membersComeAndGo(t *testing.T) {
 	await(t, "all is read", func() bool { return got.count() == 1260 })
 	if twice := got.twice(); len(twice) > 0 {
 		t.Errorf("%d records were read twice although everybody left in good order: %v", len(twice), twice[:min(3, len(twice))])
+	}
+}
+
+// TestGroups_oldClients speaks the versions of the protocol that clients of older releases do.
+func TestGroups_oldClients(t *testing.T) {
+	nodes := startCluster(t, 1)
+	producer := newProducer(t, nodes)
+	produce(t, producer, 0, 60)
+	for name, versions := range map[string]*kversion.Versions{
+		"0.11": kversion.V0_11_0(), "1.0": kversion.V1_0_0(), "2.1": kversion.V2_1_0(), "2.3": kversion.V2_3_0(), "2.4": kversion.V2_4_0(), "2.8": kversion.V2_8_0(), "3.5": kversion.V3_5_0(),
+	} {
+		got := &tally{seen: map[string]int{}}
+		opts := []kgo.Opt{kgo.MaxVersions(versions), kgo.Balancers(kgo.RangeBalancer(), kgo.RoundRobinBalancer())}
+		a, b := startMember(t, nodes, name, got, opts...), startMember(t, nodes, name, got, opts...)
+		await(t, "two members share", shared(a, b))
+		await(t, "all is read", func() bool { return got.count() == 60 })
+		await(t, "all is committed", func() bool { return committed(t, nodes, name) == 60 })
+		a.leave()
+		await(t, "one has all", shared(b))
+		b.leave()
 	}
 }
 
