@@ -55,6 +55,8 @@ type Client struct {
 		addrs  []string         // all known addresses, Config.Nodes first; at most MaxNodes
 		next   int              // where the next pick begins
 		topics map[string]*topic
+		// cluster is the one of the first node that was in any; nodes of another are not listened to.
+		cluster string
 	}
 	life struct {
 		sync.Mutex
@@ -163,6 +165,24 @@ func (c *Client) peer(addr string) *peer {
 // connect gives a connection to the node at addr.
 func (c *Client) connect(ctx context.Context, addr string) (*conn, error) {
 	return c.peer(addr).connect(ctx)
+}
+
+// ErrOtherCluster is why a node is not listened to that is not of the cluster that the client found first:
+// a new one at an old address, say, whose topics are others.
+var ErrOtherCluster = errors.New("the node is of another cluster")
+
+// belongs tells whether a node of that cluster may be listened to.
+func (c *Client) belongs(cluster string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case cluster == "":
+	case c.mu.cluster == "":
+		c.mu.cluster = cluster
+	case c.mu.cluster != cluster:
+		return fmt.Errorf("%w: %s, this client is of %s", ErrOtherCluster, cluster, c.mu.cluster)
+	}
+	return nil
 }
 
 // rememberLocked adds an address to those that are tried.

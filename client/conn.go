@@ -82,7 +82,11 @@ func openConn(ctx context.Context, p *peer, cfg *Config) (*conn, error) {
 	cn := &conn{peer: p, nc: nc, born: time.Now(), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	cn.mu.pending = map[uint32]reply{}
 	r := bufio.NewReaderSize(movingReader{cn}, readBuffer)
-	if err := cn.hello(ctx, r, cfg.Name); err != nil {
+	err = cn.hello(ctx, r, cfg.Name)
+	if err == nil {
+		err = p.c.belongs(cn.info.ClusterID)
+	}
+	if err != nil {
 		_ = nc.Close() // the hello's error is the one that tells something
 		return nil, &ConnError{p.addr, err}
 	}

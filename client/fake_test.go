@@ -50,6 +50,7 @@ type fakeNode struct {
 	served sync.WaitGroup
 
 	// What tests change, under the cluster's lock.
+	cluster string                                  // that it says it is of
 	behind  map[string]bool                         // topics that this node has not heard of yet
 	produce func(wire.ProduceRequest) error         // refuses; nil: does not
 	asked   func(api string) (lose bool, err error) // for admin requests
@@ -90,7 +91,7 @@ func newFakeCluster(t *testing.T, nodes int) *fakeCluster {
 	}
 	c.net.SetLatency(time.Millisecond / 2)
 	for i := range nodes {
-		n := &fakeNode{c: c, at: i, id: record.NodeID(100 + i), name: fmt.Sprintf("n%d:7400", i), host: c.net.Host(fmt.Sprint("n", i)), behind: map[string]bool{}}
+		n := &fakeNode{c: c, at: i, id: record.NodeID(100 + i), name: fmt.Sprintf("n%d:7400", i), host: c.net.Host(fmt.Sprint("n", i)), cluster: "fake", behind: map[string]bool{}}
 		c.nodes = append(c.nodes, n)
 		n.start()
 	}
@@ -265,7 +266,9 @@ func (n *fakeNode) findLocked(topic string, partition int32) (*fakePartition, er
 }
 
 func (n *fakeNode) Hello() wire.HelloInfo {
-	return wire.HelloInfo{Node: n.id, ClusterID: "fake", Ready: true}
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return wire.HelloInfo{Node: n.id, ClusterID: n.cluster, Ready: true}
 }
 
 func (n *fakeNode) Metadata(_ context.Context, topics []string) (wire.Metadata, error) {
