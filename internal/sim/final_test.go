@@ -123,6 +123,7 @@ func (w *world) checkReplicas() {
 			return
 		}
 		g, rs := w.replicas(p)
+		w.checkStates(p, g, rs)
 		for _, r := range rs {
 			if r.v.Role == partition.RoleDamaged && p.topic.relaxed {
 				continue // it holds what the others have lost, as the topic's setting allows
@@ -133,6 +134,49 @@ func (w *world) checkReplicas() {
 			}
 			w.checkCopy(p, g, r)
 		}
+	}
+}
+
+// checkStates compares what the copies know of producers. It waits until all have applied as much.
+func (w *world) checkStates(p *part, g record.GroupID, rs []replica) {
+	type state struct {
+		index uint64
+		bytes string
+	}
+	var states map[string]state
+	equal := func() bool {
+		states = map[string]state{}
+		var first *state
+		same := true
+		for _, r := range rs {
+			var s state
+			taken := false
+			r.l.n.Host().Inspect(func(c *partition.Core) {
+				index, b, ok := c.StateOf(g)
+				s, taken = state{index, string(b)}, ok
+			})
+			if !taken {
+				continue // damaged, which others judge
+			}
+			states[r.l.m.name] = s
+			if first == nil {
+				first = &s
+			}
+			same = same && s.index == first.index
+		}
+		return same
+	}
+	if !w.await(settleWithin, equal) {
+		w.fail(lawEqualLogs, "the copies of %s have not applied as much %v after the last fault: %v", p, settleWithin, states)
+		return
+	}
+	byIndex := map[uint64]string{}
+	for name, s := range states {
+		if other, seen := byIndex[s.index]; seen && other != s.bytes {
+			w.fail(lawEqualStates, "%s knows other producers of %s at entry %d than others do", name, p, s.index)
+			return
+		}
+		byIndex[s.index] = s.bytes
 	}
 }
 

@@ -98,6 +98,21 @@ func (w *world) checkLinear() {
 	}
 }
 
+// reachable leaves out what came into the log behind something that was sent after the cut, unless somebody was
+// told of it before: then that something is missing.
+func reachable(ops []porcupine.Operation) []porcupine.Operation {
+	offset := func(op porcupine.Operation) int { return int(op.Output.(appended).offset) }
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return offset(a) - offset(b) })
+	end := 0
+	return slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
+		if offset(op) == end {
+			end += len(op.Input.(appendOp).values)
+			return false
+		}
+		return op.Return == math.MaxInt64
+	})
+}
+
 // linear makes porcupine's history of a partition. What became of a batch that nobody was told of
 // is known in the end, only not when.
 func (p *part) linear() []porcupine.Operation {
@@ -132,6 +147,7 @@ func (p *part) linear() []porcupine.Operation {
 		}
 		ops = append(ops, op)
 	}
+	ops = reachable(ops)
 	for _, f := range p.reads {
 		if f.ret < cut {
 			ops = append(ops, porcupine.Operation{Input: readOp{f.from}, Call: int64(f.call), Output: listed{index(f.values)}, Return: int64(f.ret)})
