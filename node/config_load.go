@@ -144,6 +144,9 @@ func (l *loader) toml(base, path, text string) {
 		case md.PrimitiveDecode(raw[name], f.Addr().Interface()) != nil:
 			l.fault("%s:%d: %s needs %s", path, line, name, wants(f.Kind()))
 		default:
+			if f.Kind() == reflect.Slice && f.Len() == 0 {
+				f.SetZero() // as if it was not there
+			}
 			l.c.sources[name] = fmt.Sprintf("%s:%d", base, line)
 		}
 	}

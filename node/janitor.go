@@ -59,6 +59,9 @@ func (n *Node) applyRetention(now time.Time) {
 	}
 	for _, t := range picture.Topics() {
 		c := t.Configs
+		if c.Cleanup == metadata.CleanupCompact {
+			continue // what could go is not looked for yet, and the rest is to stay
+		}
 		for _, p := range t.Partitions {
 			part := h.Lookup(p.Group)
 			if part == nil {

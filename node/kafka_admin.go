@@ -39,6 +39,9 @@ func (b kafkaBroker) CreateTopic(ctx context.Context, req kafka.CreateTopic) (ka
 	if req.Partitions < 0 {
 		cmd.Partitions = int32(n.defaultPartitions())
 	}
+	if cmd.Partitions > metadata.MaxPartitionsPerTopic {
+		return kafka.Topic{}, fmt.Errorf("%d partitions, a topic can have %d: %w", cmd.Partitions, metadata.MaxPartitionsPerTopic, record.ErrLimit)
+	}
 	if cmd.Assignments == nil {
 		rf := cmd.Replication
 		if rf == metadata.AutoReplication {
@@ -101,6 +104,9 @@ func (b kafkaBroker) AddPartitions(ctx context.Context, req kafka.AddPartitions)
 	t := p.Topic(req.Topic)
 	if t == nil {
 		return n.unknownTopic(req.Topic)
+	}
+	if req.Count > metadata.MaxPartitionsPerTopic {
+		return fmt.Errorf("%d partitions, a topic can have %d: %w", req.Count, metadata.MaxPartitionsPerTopic, record.ErrLimit)
 	}
 	cmd := &metadata.AlterTopic{Name: t.Name, ID: t.ID, Partitions: req.Count, Assignments: req.Assignments}
 	if cmd.Assignments == nil {

@@ -205,7 +205,7 @@ func (n *Node) findTime(g record.GroupID, at int64, start, end record.Offset) (k
 // latestTime is the largest timestamp of a partition, NoTimestamp if it is empty. The store answers
 // whether there is one that is as large, so it is found by halving.
 func (n *Node) latestTime(g record.GroupID, end record.Offset) (int64, error) {
-	has, lacks := record.NoTimestamp, int64(math.MaxInt64)
+	has, lacks := record.NoTimestamp, int64(math.MaxInt64)-1 // their difference has to fit
 	for lacks-has > 1 {
 		ask := has + (lacks-has)/2
 		_, ts, ok, err := n.store.OffsetForTime(g, ask, end)
