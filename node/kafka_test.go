@@ -58,7 +58,16 @@ func consume(t *testing.T, nodes []*testNode, topic string, n int, opts ...kgo.O
 // raw sends one request to one node, whatever its client would do with errors.
 func raw[R kmsg.Response](t *testing.T, n *testNode, req kmsg.Request) R {
 	t.Helper()
-	c := kafkaClient(t, []*testNode{n}, kgo.MaxVersions(nil))
+	return rawAt[R](t, n.Addrs().Kafka, req)
+}
+
+func rawAt[R kmsg.Response](t *testing.T, addr string, req kmsg.Request) R {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MaxVersions(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	resp, err := c.SeedBrokers()[0].Request(within(t), req)
 	if err != nil {
 		t.Fatal(err)
