@@ -201,6 +201,11 @@ func (c *talk) topic(a args) {
 		delete(c.topics, a.first())
 		return
 	}
+	if a.has("unheard-of") { // the coordinator's metadata is older than the topic
+		c.born = c.topics[a.first()].First
+		delete(c.topics, a.first())
+		return
+	}
 	c.topics[a.first()] = Topic{First: c.born, Partitions: 4}
 	c.born += 10
 }

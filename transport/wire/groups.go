@@ -182,9 +182,13 @@ func (q *request) groups() {
 	case APIListGroups:
 		unary(q, g.ListGroups)
 	case APIDescribeGroup:
-		unary(q, func(ctx context.Context, r DescribeGroupRequest) (GroupDescription, error) { return g.DescribeGroup(ctx, r.Group) })
+		unary(q, func(ctx context.Context, r DescribeGroupRequest) (GroupDescription, error) {
+			return g.DescribeGroup(ctx, r.Group)
+		})
 	case APIDeleteGroup:
-		unary(q, func(ctx context.Context, r DeleteGroupRequest) (Empty, error) { return Empty{}, g.DeleteGroup(ctx, r.Group) })
+		unary(q, func(ctx context.Context, r DeleteGroupRequest) (Empty, error) {
+			return Empty{}, g.DeleteGroup(ctx, r.Group)
+		})
 	case APICommitGroup:
 		unary(q, func(ctx context.Context, r CommitGroupRequest) (Empty, error) { return Empty{}, g.CommitGroup(ctx, r) })
 	}
