@@ -197,7 +197,7 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		UptimeMs: time.Since(n.started).Milliseconds(), DataBytes: n.store.Metrics().DiskBytes, DiskFree: -1, Problems: n.problems.all(),
 	}
 	info := n.info()
-	d.Node = wire.Node{ID: info.ID, Name: info.Name, Native: info.NativeAddr, HTTP: info.HTTPAddr, Version: info.Version, Alive: true}
+	d.Node = wire.Node{ID: info.ID, Name: info.Name, Native: info.NativeAddr, Kafka: info.KafkaAddr, HTTP: info.HTTPAddr, Version: info.Version, Alive: true}
 	if free, _, err := n.store.FreeSpace(); err == nil {
 		d.DiskFree = free
 	}

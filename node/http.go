@@ -141,5 +141,6 @@ func newMetrics(n *Node) *metrics {
 		}
 		return float64(sum)
 	})
+	n.kafkaMetrics(m.registry)
 	return m
 }
