@@ -73,6 +73,7 @@ type Core struct {
 	saveBytes            int64 // handed to the log writer and not reported
 	cacheBytes           int64
 	cacheOrder           []cached // entries by age, for eviction
+	cacheStale           bool     // notes in it may be of groups that are gone, and would keep them in memory
 	sinceBytes           int64    // log since the last checkpoints, over all groups
 	late                 late
 	disk                 diskState
@@ -254,6 +255,7 @@ func (c *Core) retire(g *group, err error) {
 	c.stand(g)
 	g.log.cache, g.log.bytes = nil, 0
 	c.countCache(g)
+	c.cacheStale = true
 	c.since(g, -g.sinceBytes)
 }
 

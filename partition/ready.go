@@ -477,14 +477,14 @@ func (c *Core) evictCache() {
 			c.cacheOrder = append(c.cacheOrder, o) // not yet
 		}
 	}
-	if c.cacheBytes == 0 || len(c.cacheOrder) > cacheNotes {
+	if c.cacheBytes == 0 || c.cacheStale || len(c.cacheOrder) > cacheNotes {
 		c.compactCacheOrder()
 	}
 }
 
 // compactCacheOrder keeps one note per group.
 func (c *Core) compactCacheOrder() {
-	c.cacheOrder = nil
+	c.cacheOrder, c.cacheStale = nil, false
 	for _, g := range c.order {
 		if len(g.log.cache) > 0 {
 			c.cacheOrder = append(c.cacheOrder, cached{g, g.log.last})
