@@ -196,7 +196,7 @@ func (s *sender) pushOne(ctx context.Context) bool {
 		}
 	}
 	if room := int(s.conn.info.MaxFrame) - wire.FrameSlack; len(b.data) > room {
-		s.window.refuse(b, fmt.Errorf("%w: a batch of %d bytes, the node takes %d", record.ErrTooLarge, len(b.data), room))
+		s.window.refuse(b, fmt.Errorf("a batch of %d bytes, the node takes %d at the most: %w", len(b.data), room, record.ErrTooLarge))
 		return true
 	}
 	return s.send(b)

@@ -23,12 +23,13 @@ const MaxMovesInFlight = 8
 // an empty node. A dead node alone is never a reason to take a replica away from it.
 //
 // alive should be forgiving, so that a node that starts again or loses its Wi-Fi for a
-// while counts as alive all the time.
-func Plan(p *Picture, alive map[record.NodeID]bool) []Command {
-	pl := planner{p: p, alive: alive, balance: newBalance(p), usable: map[record.NodeID]bool{}}
+// while counts as alive all the time. up are the nodes that are connected now: a replica is
+// only given up while most of those that stay are up, and one that is not up goes first.
+func Plan(p *Picture, alive, up map[record.NodeID]bool) []Command {
+	pl := planner{p: p, alive: alive, up: up, balance: newBalance(p), usable: map[record.NodeID]bool{}}
 	for _, n := range p.usable() {
 		pl.usable[n.ID] = true
-		if alive[n.ID] {
+		if alive[n.ID] && up[n.ID] {
 			pl.candidates = append(pl.candidates, n)
 		}
 	}
@@ -50,7 +51,7 @@ func Plan(p *Picture, alive map[record.NodeID]bool) []Command {
 
 type planner struct {
 	p          *Picture
-	alive      map[record.NodeID]bool
+	alive, up  map[record.NodeID]bool
 	usable     map[record.NodeID]bool // registered and not leaving
 	candidates []*Node                // usable and alive
 	balance    *balance               // goes on counting what is planned
@@ -104,7 +105,11 @@ func (pl *planner) next(t *Topic, part *Partition) []record.NodeID {
 		}
 		return nil
 	case len(nodes) > want:
-		return pl.drop(nodes, pl.spare(nodes))
+		left := pl.drop(slices.Clone(nodes), pl.spare(nodes))
+		if !pl.mostUp(left) {
+			return nil // the one that goes may be all that lives of it
+		}
+		return left
 	}
 	return pl.level(nodes)
 }
@@ -131,21 +136,32 @@ func (pl *planner) drop(nodes []record.NodeID, i int) []record.NodeID {
 	return slices.Delete(nodes, i, i+1)
 }
 
+// mostUp tells whether most of the nodes are connected now.
+func (pl *planner) mostUp(nodes []record.NodeID) bool {
+	n := 0
+	for _, id := range nodes {
+		if pl.up[id] {
+			n++
+		}
+	}
+	return n > len(nodes)/2
+}
+
 // spare is the position of the replica to give up: a dead one before one that is alive,
 // then the one on the node that holds most, and the preferred leader last.
 func (pl *planner) spare(nodes []record.NodeID) int {
 	best := len(nodes) - 1
 	for i := best - 1; i >= 1; i-- {
 		a, b := nodes[i], nodes[best]
-		if pl.alive[a] != pl.alive[b] {
-			if !pl.alive[a] {
+		if pl.up[a] != pl.up[b] {
+			if !pl.up[a] {
 				best = i
 			}
 		} else if pl.balance.loads[a].Replicas > pl.balance.loads[b].Replicas {
 			best = i
 		}
 	}
-	if !pl.alive[nodes[0]] && pl.alive[nodes[best]] {
+	if !pl.up[nodes[0]] && pl.up[nodes[best]] {
 		return 0
 	}
 	return best

@@ -73,7 +73,7 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 		alive[node.ID] = up[node.ID] || n.alive.since(node.ID) < forgiving
 	}
 	more = n.keepVoters(p, h, v, up)
-	for _, cmd := range metadata.Plan(p, alive) {
+	for _, cmd := range metadata.Plan(p, alive, up) {
 		more = true
 		if _, err := n.propose(ctx, cmd); err != nil {
 			n.log.Warn("a step of the plan was not taken", "step", cmd, "err", err)

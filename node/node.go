@@ -325,7 +325,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
-	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "http", n.http.Addr())
+	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr())
 	select {
 	case <-ctx.Done():
 	case <-n.ctx.Done(): // a fault that the node cannot live with

@@ -9,6 +9,7 @@ import (
 	"edged/client"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 )
 
 // defaultNode is where a node on this machine listens.
@@ -52,8 +53,9 @@ func withAdmin(c *cli.Context, fn func(ctx context.Context, cl client.Admin) err
 	})
 }
 
-// isTerminal tells that a person sits at f.
+// isTerminal tells that a person sits at f. /dev/null is a character device as well, so it is asked
+// for what only a terminal has.
 func isTerminal(f *os.File) bool {
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

@@ -15,8 +15,9 @@ import (
 const (
 	// FrameSlack is what a frame needs beside the batch or batches that it carries.
 	FrameSlack = 64 << 10
-	// DefaultMaxFrame takes a batch of 1 MiB, the default of max.message.bytes.
-	DefaultMaxFrame = 1<<20 + FrameSlack
+	// DefaultMaxFrame takes a batch of the default max.message.bytes, which is also the largest:
+	// 1 MiB and Kafka's 12 bytes around it.
+	DefaultMaxFrame = 1<<20 + 12 + FrameSlack
 	// MaxFrameLimit bounds what a node may be configured to and what a client believes.
 	MaxFrameLimit = 128 << 20
 
