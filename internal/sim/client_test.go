@@ -299,6 +299,9 @@ func (c *cursor) judge(who string, res wire.FetchResponse) {
 	case res.LogStart > 0 && !c.part.topic.retention:
 		w.fail(lawStart, "%s: the log of %s starts at %d", who, c.part, res.LogStart)
 	}
+	if res.HighWatermark > c.high && !relaxed {
+		w.committed(c.part, who, res.HighWatermark)
+	}
 	if res.LogStart > c.start {
 		w.hist.removed(c.part, who, res.LogStart)
 	}

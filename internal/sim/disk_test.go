@@ -15,8 +15,8 @@ import (
 // disk is a machine's disk: a file system in memory that can lose what was not synced, and that
 // can be told to be slow, to stick, to be full or to fail.
 //
-// Only syncs of the log and of tables wait, and not the one when the engine closes a log: then it
-// holds a lock that others may want, and a goroutine that waits for a lock stops virtual time.
+// Only syncs of the log wait, and not the one when the engine closes a log: everywhere else somebody
+// may hold a lock that others want, and a goroutine that waits for a lock stops virtual time.
 type disk struct {
 	vfs.FS // mem
 	mem    *vfs.MemFS
@@ -88,8 +88,8 @@ func (d *disk) write() error {
 	return nil
 }
 
-// sync is what happens before a sync.
-func (d *disk) sync(log bool) error {
+// sync is what happens before a sync of the log.
+func (d *disk) sync() error {
 	d.mu.Lock()
 	d.syncs++
 	var wait time.Duration
@@ -98,12 +98,12 @@ func (d *disk) sync(log bool) error {
 	}
 	stuck := d.mu.stuck
 	var err error
-	if log && d.mu.fails > 0 {
+	if d.mu.fails > 0 {
 		d.mu.fails--
 		err = errBadSector
 	}
 	d.mu.Unlock()
-	if (wait > 0 || stuck != nil) && log && closing() {
+	if (wait > 0 || stuck != nil) && closing() {
 		return err
 	}
 	if wait > 0 {
@@ -130,12 +130,6 @@ func closing() bool {
 	}
 }
 
-// waits tells which files' syncs may take time.
-func waits(name string) (log, any bool) {
-	log = strings.HasSuffix(name, ".log")
-	return log, log || strings.HasSuffix(name, ".sst")
-}
-
 func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := d.write(); err != nil {
 		return nil, err
@@ -153,14 +147,13 @@ func (d *disk) file(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, any := waits(name)
-	return &diskFile{File: f, d: d, log: log, waits: any}, nil
+	return &diskFile{File: f, d: d, log: strings.HasSuffix(name, ".log")}, nil
 }
 
 type diskFile struct {
 	vfs.File
-	d          *disk
-	log, waits bool
+	d   *disk
+	log bool
 }
 
 func (f *diskFile) Write(p []byte) (int, error) {
@@ -171,10 +164,10 @@ func (f *diskFile) Write(p []byte) (int, error) {
 }
 
 func (f *diskFile) before() error {
-	if !f.waits {
+	if !f.log {
 		return nil
 	}
-	return f.d.sync(f.log)
+	return f.d.sync()
 }
 
 func (f *diskFile) Sync() error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -91,6 +92,32 @@ func (w *world) replicas(p *part) (g record.GroupID, rs []replica) {
 		}
 	}
 	return g, rs
+}
+
+// committed checks that a high watermark that somebody was shown is held by a majority. Nodes that are
+// off count as holding it: their disks cannot be asked.
+func (w *world) committed(p *part, who string, high record.Offset) {
+	g, rs := w.replicas(p)
+	behind := map[record.ReplicaID]record.Offset{}
+	var voters []record.ReplicaID
+	var newest record.Epoch
+	for _, r := range rs {
+		if r.v.Serving && r.v.Epoch >= newest {
+			newest, voters = r.v.Epoch, r.v.Voters
+		}
+		if _, _, next, ok := r.l.n.Store().Bounds(g); ok && next < high {
+			behind[r.v.Replica] = next
+		}
+	}
+	lacking := 0
+	for _, v := range voters {
+		if _, lacks := behind[v]; lacks {
+			lacking++
+		}
+	}
+	if w.hist.steady(p, fmt.Sprint(voters)) && len(voters) > 0 && lacking > len(voters)-len(voters)/2-1 {
+		w.fail(lawCommitted, "%s was shown the high watermark %d of %s, which ends at %v on the disks of %d of %d voters", who, high, p, behind, lacking, len(voters))
+	}
 }
 
 // settled tells whether all copies of a partition agree on where they are.

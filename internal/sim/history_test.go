@@ -23,6 +23,7 @@ const (
 	lawNoDuplicate = "no record twice from an idempotent producer (law 3)"
 	lawOrder       = "a producer's records stand in the order it sent them (law 3)"
 	lawBelowHigh   = "nobody reads above the high watermark (law 4)"
+	lawCommitted   = "a high watermark that is shown is on a majority's disks (laws 1, 4)"
 	lawHighRises   = "the high watermark and the log start never go back (law 4)"
 	lawStart       = "the log start moves only by retention (law 7)"
 	lawInvented    = "what is read was sent"
@@ -77,7 +78,9 @@ type part struct {
 	acked    map[record.Offset]string
 	ackedEnd record.Offset
 	ops      []*sent
-	reads    []fetched // the first ones
+	reads    []fetched     // the first ones
+	voters   string        // as last seen
+	changed  time.Duration // when they were others
 }
 
 // sent is one batch that a producer sent, however many times it tried.
@@ -251,6 +254,20 @@ func (h *history) got(p *part, who string, o record.Offset, v string) {
 	p.seen[o] = v
 }
 
+// steady tells whether the voters of a partition have been the same for a while: what was committed by
+// earlier ones is not yet on the disks of a new one.
+func (h *history) steady(p *part, voters string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.voters != voters {
+		p.voters, p.changed = voters, h.w.since()
+	}
+	return h.w.since()-p.changed >= steadyAfter
+}
+
+// steadyAfter is how long a new voter may take to catch up.
+const steadyAfter = 3 * time.Second
+
 // led notes that somebody said who leads a group in an epoch.
 func (h *history) led(who string, g record.GroupID, e record.Epoch, leader record.NodeID) {
 	if leader == record.NoNode {
@@ -277,7 +294,7 @@ func (h *history) lifeEnds(l *life) {
 }
 
 // removed checks that what is before the log start was old enough to go. Of what was there when a node
-// started it knows nothing but the timestamps, so only what came later counts.
+// started it knows nothing but the timestamps, so only what was sent later counts.
 func (h *history) removed(p *part, who string, start record.Offset) {
 	if p.topic.keepTime == 0 || start == 0 {
 		return
@@ -285,10 +302,10 @@ func (h *history) removed(p *part, who string, start record.Offset) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range p.ops {
-		if !s.strong || s.offset >= start || s.ret < time.Duration(h.w.booted.Load()) {
+		if !s.strong || s.offset >= start || s.call < time.Duration(h.w.booted.Load()) {
 			continue
 		}
-		if age := h.w.since() - s.ret; age < p.topic.keepTime {
+		if age := h.w.since() - s.call; age < p.topic.keepTime {
 			h.w.fail(lawStart, "%s: the log of %s starts at %d, but the batch at %d is %v old and %v were to be kept", who, p, start, s.offset, age, p.topic.keepTime)
 			return
 		}
