@@ -18,7 +18,6 @@ type filler struct {
 	index             []uint64
 	rng               *rand.Rand
 	turn              int
-	entries           [][]Entry
 	data              []byte
 	written           int64
 	class             func(g record.GroupID) uint8
