@@ -388,9 +388,14 @@ func TestKafka_leaderDiesUnderIdempotentProducer(t *testing.T) {
 	c := kafkaClient(t, nodes, kgo.DefaultProduceTopic("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	const count = 3000
 	failed := make(chan error, count)
+	// The first record shows that the producer is at work: one that has no identity yet takes a closed
+	// connection for a refused login.
+	if err := c.ProduceSync(within(t), kgo.StringRecord("0")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
 	sent := 0
 	killed := false
-	for i := range count {
+	for i := 1; i < count; i++ {
 		c.Produce(within(t), kgo.StringRecord(fmt.Sprint(i)), func(_ *kgo.Record, err error) { failed <- err })
 		sent++
 		if i == count/3 && !killed {
