@@ -58,12 +58,13 @@ const shutdownPatience = 3 * time.Second
 
 // Node is one running node.
 type Node struct {
-	cfg       Config
-	opts      Options
-	log       *slog.Logger
-	advertise string
-	boot      record.BootID
-	started   time.Time
+	cfg          Config
+	opts         Options
+	log          *slog.Logger
+	advertise    string
+	advertiseWhy string // for the log
+	boot         record.BootID
+	started      time.Time
 
 	ident   *storage.IdentityFile
 	store   *storage.Store
@@ -123,11 +124,9 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 			n.closeOpened()
 		}
 	}()
-	var why string
-	if n.advertise, why, err = cfg.AdvertiseHost(); err != nil {
+	if n.advertise, n.advertiseWhy, err = cfg.AdvertiseHost(); err != nil {
 		return nil, err
 	}
-	n.log.Info("advertising", "host", n.advertise, "why", why)
 	if err := n.openData(); err != nil {
 		return nil, oneLine(err)
 	}
@@ -325,7 +324,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
-	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr())
+	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.advertise, "why", n.advertiseWhy)
 	select {
 	case <-ctx.Done():
 	case <-n.ctx.Done(): // a fault that the node cannot live with
@@ -337,7 +336,9 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) stop() error {
 	n.opts.Status("handing leadership over")
 	n.stopping.Store(true)
-	if h := n.host.Load(); h != nil && n.failure() == nil {
+	if n.failure() != nil {
+		_ = n.peers.Close() // who must not go on, a clone above all, must not vote while it takes its leave either
+	} else if h := n.host.Load(); h != nil {
 		n.handOver(h)
 	}
 	// While gossip tells the others, clients that ask here still hear who leads now.
