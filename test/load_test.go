@@ -218,7 +218,7 @@ func (l *load) watch(ctx context.Context, n *node) {
 		}
 		if raw == nil {
 			var err error
-			if raw, err = dialRaw(n.addr.Native); err != nil {
+			if raw, err = dialRaw(n.native.Load().(string)); err != nil {
 				raw = nil
 				continue
 			}

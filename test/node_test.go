@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,7 @@ type node struct {
 	args   []string // beyond those that every node gets
 	prefix []string // put in front of the command, to run it elsewhere
 	addr   addresses
+	native atomic.Value // addr.Native of the last life, for goroutines that run beside the test
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when cmd has ended
@@ -183,6 +185,7 @@ func (n *node) awaitPorts() {
 			return fmt.Errorf("addresses.json is of process %d, this life is %d", a.PID, n.cmd.Process.Pid)
 		}
 		n.addr = a
+		n.native.Store(a.Native)
 		return nil
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"edged/client"
 	"edged/record"
+	"edged/transport/wire"
 )
 
 // What --acks buys: without its followers a leader still acknowledges 1 and 0, and names what
@@ -226,35 +227,44 @@ func TestManyProducers_allAreServed(t *testing.T) {
 	}
 }
 
-// A consumer that asks and does not read what comes costs the node a bounded amount of memory.
+// A consumer that asks and does not read what comes costs the node a bounded amount of memory: the
+// budgets of the protocol, twice because the collector lets the heap grow to that, however many
+// such consumers there are.
 func TestSlowConsumer_doesNotGrowTheNode(t *testing.T) {
 	t.Parallel()
+	const budget = 2 * 2 * wire.DefaultTotalBytes // requests and answers
 	c := startCluster(t, 1)
 	c.createTopic("t", 1, nil)
 	n, cl := c.nodes[0], c.client()
-	const backlog = 20_000
-	fill(t, cl, "t", 0, 0, backlog, 1000)
-	verifyFilled(t, cl, "t", 0, backlog) // caches are warm
+	records := 20_000
+	fill(t, cl, "t", 0, 0, records, 1000)
+	verifyFilled(t, cl, "t", 0, records) // caches are warm
 	before := n.rss()
-	const stuck = 40
-	for range stuck {
-		raw, err := dialRaw(n.addr.Native)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer raw.close()
-		for range 64 { // up to 64 MiB of answers that nobody takes
-			if _, err := raw.send(rawFetch, "t", 0, -1, 0, 1<<20, 1, 0); err != nil {
+	waves := []int{40}
+	if long {
+		waves = append(waves, 200)
+	}
+	for wave, stuck := range waves {
+		for range stuck {
+			raw, err := dialRaw(n.addr.Native)
+			if err != nil {
 				t.Fatal(err)
 			}
+			defer raw.close()
+			for range 64 { // up to 64 MiB of answers that nobody takes
+				if _, err := raw.send(rawFetch, "t", 0, -1, 0, 1<<20, 1, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-	}
-	fill(t, cl, "t", 0, backlog, 2000, 1000)
-	verifyFilled(t, cl, "t", 0, backlog+2000)
-	grown := n.rss() - before
-	t.Logf("RSS %d MiB, grown by %d MiB with %d consumers that do not read", n.rss()>>20, grown>>20, stuck)
-	if grown > 100<<20 && !raced {
-		t.Errorf("the node has grown by %d MiB", grown>>20)
+		fill(t, cl, "t", 0, records, 2000, 1000)
+		records += 2000
+		verifyFilled(t, cl, "t", 0, records)
+		grown := n.rss() - before
+		t.Logf("wave %d: RSS %d MiB, grown by %d MiB with %d consumers that do not read", wave+1, n.rss()>>20, grown>>20, stuck)
+		if grown > budget && !raced {
+			t.Errorf("the node has grown by %d MiB, its budgets allow %d", grown>>20, budget>>20)
+		}
 	}
 	if err := n.ready(); err != nil {
 		t.Error(err)
