@@ -319,6 +319,8 @@ func (n *Node) join(m gossip.Member) (bool, error) {
 		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)
 	case errors.Is(err, metadata.ErrNodeBanned), errors.Is(err, metadata.ErrNodeStale):
 		return false, err
+	case errors.Is(err, peer.ErrClone): // asking again changes nothing
+		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)
 	case err != nil:
 		n.setBootstrap(gossip.StateJoining, fmt.Sprintf("node %d of cluster %v does not let this node in yet: %v", m.Node, m.Cluster, err))
 		return false, nil
