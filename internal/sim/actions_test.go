@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"edged/internal/memnet"
@@ -42,6 +43,11 @@ func (m *machine) copied() bool {
 func running(m *machine) bool { return m.life != nil }
 func off(m *machine) bool     { return m.life == nil }
 
+// cloned tells whether a clone runs and has not been refused yet.
+func (w *world) cloned() bool {
+	return slices.ContainsFunc(w.machines, func(m *machine) bool { return m.clone && m.life != nil && !ended(m.life) })
+}
+
 // boot starts a machine that is off.
 func (w *world) boot(m *machine) {
 	m.powerOn()
@@ -53,7 +59,7 @@ func (w *world) boot(m *machine) {
 func nothing(*world) {}
 
 func bootOne(w *world) {
-	if m := w.anyMachine(off); m != nil {
+	if m := w.anyMachine(off); m != nil && !w.cloned() {
 		w.boot(m)
 	}
 }
@@ -70,7 +76,7 @@ func bootAll(w *world) {
 func (w *world) kept() int { return []int{0, 0, 100, w.rng.IntN(101)}[w.rng.IntN(4)] }
 
 func cutPower(w *world) {
-	if m := w.anyMachine(running); m != nil {
+	if m := w.anyMachine(running); m != nil && !w.cloned() {
 		m.powerCut(w.kept())
 	}
 }
@@ -307,7 +313,7 @@ const spreadWithin = 10 * time.Second
 // moveOne gives a machine another address, while all others keep theirs and are there: who knows nobody's
 // address cannot be found again.
 func moveOne(w *world) {
-	if w.anyMachine(off) != nil || len(w.machines) < 3 || w.since()-w.moved < spreadWithin {
+	if w.anyMachine(off) != nil || w.cloned() || len(w.machines) < 3 || w.since()-w.moved < spreadWithin {
 		return
 	}
 	w.moved = w.since()
@@ -319,7 +325,7 @@ func moveOne(w *world) {
 
 // wipeOne takes a machine's disk away, once in a run, and only where the others hold everything.
 func wipeOne(w *world) {
-	if w.wiped || !w.redundant() {
+	if w.wiped || w.cloned() || !w.redundant() {
 		return
 	}
 	m := w.anyMachine(running)
@@ -362,19 +368,39 @@ func (w *world) redundant() bool {
 	return true
 }
 
+// connected tells whether all machines run and every node says that it is connected with all others.
+func (w *world) connected() bool {
+	ls := w.lives()
+	if len(ls) < len(w.machines) {
+		return false
+	}
+	for _, l := range ls {
+		s, ok := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.Status {
+			s, _ := b.Status(ctx)
+			return s
+		})
+		if !ok || int(s.NodesAlive) < len(ls) {
+			return false
+		}
+	}
+	return true
+}
+
 // registered tells whether the cluster knows of this life of the node.
 func (l *life) registered() bool {
 	self := l.n.Picture().Node(l.id)
 	return self != nil && self.BootCounter == l.n.Identity().BootCounter
 }
 
-// cloneOne copies a running node's disk to another machine and starts both. One of them has to end.
+// cloneOne copies a running node's disk to another machine and starts both. One of them has to end. All
+// nodes are connected then: one that has just started and meets the clone first takes it for the true node.
 func cloneOne(w *world) {
 	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.registered() })
-	if m == nil || w.anyMachine(off) != nil || w.clones > 0 {
+	if m == nil || !w.connected() || w.clones > 0 {
 		return
 	}
 	w.clones++
+	w.imposters.Store(true)
 	c := w.addMachine(m.expect, w.addresses())
 	c.clone, c.of = true, m
 	c.mem = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 5))})
@@ -387,6 +413,9 @@ func cloneOne(w *world) {
 // one: no start was counted in between.
 func restoreOne(w *world) {
 	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.backup != nil && m.backup.life < m.life.number })
+	if w.cloned() {
+		return
+	}
 	if m == nil || w.anyMachine(off) != nil {
 		for _, m := range w.machines {
 			if m.life != nil && !m.clone && m.backup == nil {
@@ -396,6 +425,7 @@ func restoreOne(w *world) {
 		}
 		return
 	}
+	w.imposters.Store(true)
 	m.powerCut(100)
 	own, last := m.mem, m.last
 	m.mem, m.backup, m.last = m.backup.mem, nil, storage.Identity{}

@@ -95,8 +95,12 @@ func (w *world) replicas(p *part) (g record.GroupID, rs []replica) {
 }
 
 // committed checks that a high watermark that somebody was shown is held by a majority. Nodes that are
-// off count as holding it: their disks cannot be asked.
+// off count as holding it: their disks cannot be asked. Where an imposter was started the law is not
+// judged: for a moment its old disk is taken for that of the true node.
 func (w *world) committed(p *part, who string, high record.Offset) {
+	if w.imposters.Load() {
+		return
+	}
 	g, rs := w.replicas(p)
 	behind := map[record.ReplicaID]record.Offset{}
 	var voters []record.ReplicaID

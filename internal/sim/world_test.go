@@ -57,6 +57,7 @@ type world struct {
 	states             map[int64]string // of the metadata, by entry
 	wiped              bool
 	clones             int
+	imposters          atomic.Bool   // a process with somebody else's disk, or an old one, was started
 	decided, undecided int           // partitions that porcupine judged, or not in time
 	moved              time.Duration // when a machine was last given another address
 
