@@ -52,6 +52,11 @@ func (c *Core) setLeaderless(g *group, on bool) {
 	}
 }
 
+// isStray tells that a group led here is preferred to be led by another node.
+func (c *Core) isStray(g *group) bool {
+	return g.role == RoleLeader && g.target != nil && len(g.target.Voters) > 1 && g.target.Voters[0].Node() != c.cfg.Node
+}
+
 // setStray keeps a group among those that are led here and should be led elsewhere.
 func (c *Core) setStray(g *group, on bool) {
 	if on && g.strayAt < 0 {
@@ -312,7 +317,7 @@ func (c *Core) followUp(g *group) {
 	if g.role == RoleLeader {
 		c.reconcile(g)
 	}
-	c.setStray(g, g.role == RoleLeader && g.target != nil && len(g.target.Voters) > 1 && g.target.Voters[0] != g.replica)
+	c.setStray(g, c.isStray(g))
 	if len(g.held) > 0 && !c.mayHold(g) {
 		c.retryHeld(g)
 	}

@@ -174,6 +174,7 @@ type Save struct {
 	bytes     int64
 	last      uint64 // index of the last entry, 0 if there is none
 	cut       uint64 // the group's count of truncations when it was queued
+	commit    uint64 // of a synced checkpoint: the commit index that it names
 	responses []*pb.Message
 	group     *group
 	then      func(error)

@@ -40,7 +40,8 @@ func hunt(t *testing.T, run func(testing.TB), faults ...string) (what string) {
 	return ""
 }
 
-// Every fault of faults_off.go is found by a random run within so many seeds.
+// Every fault of faults_off.go is found by a run within so many seeds. no-boot-id and early-vote have
+// a test of their own.
 func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 	random := func(seed uint64) func(testing.TB) { return func(t testing.TB) { randomRun(t, seed) } }
 	for _, f := range []struct {
@@ -50,10 +51,12 @@ func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 	}{
 		{"early-answer", 10, random},
 		{"keep-next-offset", 10, random},
-		{"lose-producers", 10, random},
+		{"lose-producers", 3, func(seed uint64) func(testing.TB) { return func(t testing.TB) { behindBase(t, seed) } }},
 		{"offset-at-apply", 10, random},
 		{"stale-reads", 10, random},
-		{"ignore-claims", 30, random},
+		{"high-too-early", 10, random},
+		{"no-base-record", 1, func(seed uint64) func(testing.TB) { return func(t testing.TB) { behindBase(t, seed) } }},
+		{"ignore-claims", 1, func(uint64) func(testing.TB) { return deafLeader }},
 		{"forget-conf", 30, func(seed uint64) func(testing.TB) { return func(t testing.TB) { growth(t, seed) } }},
 	} {
 		t.Run(f.name, func(t *testing.T) {

@@ -73,11 +73,13 @@ type group struct {
 	held      []*ProduceRequest
 
 	savesInFlight  int
-	cuts           uint64 // truncations of the log: a save from before one says nothing about what came after
-	checkpointed   uint64 // applied index of the last checkpoint
-	commitSaved    uint64 // commit index that the last checkpoint names
-	sinceBytes     int64  // log bytes since then
-	baseUnsaved    bool   // base moved since the last save
+	cuts           uint64        // truncations of the log: a save from before one says nothing about what came after
+	checkpointed   uint64        // applied index of the last checkpoint
+	commitSaved    uint64        // commit index that the last synced checkpoint names
+	commitDurable  uint64        // the same, of the last one that is on disk
+	applying       []*pb.Message // handed out by Raft and not applied, oldest first
+	sinceBytes     int64         // log bytes since then
+	baseUnsaved    bool          // base moved since the last save
 	dirty, stepped bool
 	removed        bool
 	counted        int64 // bytes of log.cache that Core.cacheBytes counts
@@ -176,7 +178,7 @@ func (c *Core) open(s storage.GroupState, unclean bool) *group {
 func (c *Core) load(g *group, s storage.GroupState) error {
 	cp := s.Checkpoint
 	g.term, g.applied, g.committed = s.HardState.Term, cp.Applied, cp.Applied
-	g.checkpointed, g.commitSaved, g.heard = cp.Applied, cp.Applied, cp.Applied
+	g.checkpointed, g.heard = cp.Applied, cp.Applied
 	g.next, g.appliedNext, g.high, g.logStart = cp.NextOffset, cp.NextOffset, cp.NextOffset, s.Base.LogStart
 	c.setConf(g, g.log.confAt(cp.Applied))
 	g.table = newProducers(c.cfg.Limits.Producers)
@@ -210,8 +212,8 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 		return fmt.Errorf("the checkpoint knows of entry %d, the log ends at %d", kept.commit, s.LastIndex)
 	}
 	g.proposed = g.next
-	g.commitSaved, g.heard = max(kept.commit, cp.Applied), max(kept.commit, cp.Applied)
-	g.log.commit = g.heard
+	g.heard = max(kept.commit, cp.Applied)
+	g.commitSaved, g.commitDurable, g.log.commit = g.heard, g.heard, g.heard
 	g.commitTail(g.heard)
 	g.log.snap = func() *pb.Snapshot { return g.baseSnapshot() }
 	return nil
@@ -370,6 +372,20 @@ func (g *group) confHeard() uint64 {
 		}
 	}
 	return last
+}
+
+// mayTell is the commit index that others may be told: not past a configuration change that this
+// replica would forget by a power cut. Of two voters that become one, the other would leave, and
+// this one could come back in the configuration in which it needs the other.
+func (g *group) mayTell() uint64 {
+	if g.tailConfs > 0 {
+		for _, t := range g.tail {
+			if t.conf && t.index > g.commitDurable {
+				return t.index - 1
+			}
+		}
+	}
+	return ^uint64(0)
 }
 
 // producer is what the log, up to its last entry, knows of a producer id; nil if nothing.

@@ -23,13 +23,14 @@ type laws struct {
 	hashes  map[entryKey]uint64
 	// committed terms by index, from the first index on that was seen
 	committed map[record.GroupID]map[uint64]uint64
-	lastIndex map[groupEpoch]uint64          // highest committed entry of a term
-	high      map[groupEpoch]record.Offset   // highest published by who was in that epoch
-	ackedEnd  map[groupEpoch]record.Offset   // by its leader
-	seen      []map[record.GroupID]*nodeSeen // by node, of this life
-	relaxed   map[record.GroupID]bool        // groups that promise less
-	damaged   bool                           // a test damages replicas itself
-	each      func(i int)                    // called after every turn of a node
+	lastIndex map[groupEpoch]uint64            // highest committed entry of a term
+	high      map[groupEpoch]record.Offset     // highest published by who was in that epoch
+	ackedEnd  map[groupEpoch]record.Offset     // by its leader
+	end       map[record.GroupID]record.Offset // of what is committed
+	seen      []map[record.GroupID]*nodeSeen   // by node, of this life
+	relaxed   map[record.GroupID]bool          // groups that promise less
+	damaged   bool                             // a test damages replicas itself
+	each      func(i int)                      // called after every turn of a node
 }
 
 type groupEpoch struct {
@@ -60,7 +61,7 @@ type nodeSeen struct {
 func newLaws(s *sim) *laws {
 	return &laws{s: s, leaders: map[groupEpoch]record.NodeID{}, votes: map[vote]record.ReplicaID{}, beats: map[envelope]beatSeen{}, hashes: map[entryKey]uint64{},
 		committed: map[record.GroupID]map[uint64]uint64{}, lastIndex: map[groupEpoch]uint64{}, high: map[groupEpoch]record.Offset{},
-		ackedEnd: map[groupEpoch]record.Offset{}, relaxed: map[record.GroupID]bool{}}
+		ackedEnd: map[groupEpoch]record.Offset{}, end: map[record.GroupID]record.Offset{}, relaxed: map[record.GroupID]bool{}}
 }
 
 // born forgets what was seen of a node's earlier life.
@@ -259,6 +260,10 @@ func (l *laws) commits(i int, g *group, was *nodeSeen) {
 		l.lastIndex[k] = max(l.lastIndex[k], index)
 	}
 	was.committed, was.high = g.committed, g.high
+	l.end[g.id] = max(l.end[g.id], g.endAt(g.committed))
+	if p := l.s.parts[[2]int64{int64(l.s.nodes[i].id), int64(g.id)}]; p.HighWatermark() > l.end[g.id] || p.Readable() > p.HighWatermark() || p.LogStart() > p.HighWatermark() {
+		l.s.fail("node %d group %d shows log start %d, readable %d, high watermark %d; committed is up to %d", i+1, g.id, p.LogStart(), p.Readable(), p.HighWatermark(), l.end[g.id])
+	}
 }
 
 // serves: a leader that begins to serve has everything that was committed, acknowledged or

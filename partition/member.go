@@ -112,7 +112,9 @@ func (c *Core) forget(g *group) {
 func (c *Core) removeReplica(r *RemoveReplica) {
 	g := c.find(r.Group)
 	if g == nil || g.replica != r.Replica {
-		r.Done(nil) // it is gone already, or another life of it is here
+		// It is gone already, or another life of it is here. That it went may still be on its
+		// way to the disk.
+		c.queueSave(nil, Save{Sync: true, empty: true, then: r.Done})
 		return
 	}
 	g.role, g.lead, g.serving, g.damaged = RoleNone, 0, false, nil

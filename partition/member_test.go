@@ -96,7 +96,9 @@ func growth(t testing.TB, seed uint64) {
 		s.heal()
 		s.awaitWhile("the assigned voters", 30*time.Second, func() { write(); s.retireOld(1, voters) }, reached)
 		s.comeBackAlone(voters[s.rng.IntN(len(voters))].Node(), write)
-		s.retireOld(1, voters)
+		s.awaitWhile("no old replica is left", 30*time.Second, func() { write(); s.retireOld(1, voters) }, func() bool {
+			return s.holdNoOld(0, 1, 2, 3)
+		})
 	}
 	s.finish([]record.GroupID{1})
 }
@@ -133,16 +135,30 @@ func (s *sim) nextVoters(g record.GroupID, attempt uint32, nodes ...int) []recor
 	return out
 }
 
-// retireOld removes the replicas of a group that are in no configuration any more and not among keep.
-func (s *sim) retireOld(g record.GroupID, keep []record.ReplicaID) {
+// holdNoOld tells that none of the nodes has a replica that is still to be removed: the metadata gives
+// a node no second one.
+func (s *sim) holdNoOld(nodes ...int) bool {
+	return !slices.ContainsFunc(nodes, func(i int) bool {
+		return slices.ContainsFunc(s.removing, func(r record.ReplicaID) bool { return r.Node() == s.nodes[i].id })
+	})
+}
+
+// retireOld does what the metadata does with replicas that are assigned no more: once the group's
+// leader is where it was asked to be and they are in no configuration, their nodes are told to
+// remove them, again and again until they have.
+func (s *sim) retireOld(g record.GroupID, now []record.ReplicaID) {
 	l := s.leader(g)
-	if l < 0 {
-		return
-	}
-	members := s.group(l, g).members()
-	for i := range s.nodes {
-		if cg := s.group(i, g); cg != nil && s.nodes[i].up && !slices.Contains(members, cg.replica) && !slices.Contains(keep, cg.replica) {
-			s.step(i, &RemoveReplica{Group: g, Replica: cg.replica, Done: func(error) {}})
+	settled := l >= 0 && s.has(g, now...)()
+	for _, r := range slices.Clone(s.removing) {
+		if settled && !slices.Contains(s.group(l, g).members(), r) && !slices.Contains(s.tombs, r) {
+			s.tombs = append(s.tombs, r)
+		}
+		if i := int(r.Node()) - 1; slices.Contains(s.tombs, r) && s.nodes[i].up {
+			s.step(i, &RemoveReplica{Group: g, Replica: r, Done: func(err error) {
+				if err == nil {
+					s.removing = slices.DeleteFunc(s.removing, func(o record.ReplicaID) bool { return o == r })
+				}
+			}})
 			s.flush(i)
 		}
 	}
@@ -235,19 +251,16 @@ func TestMember_reassignmentCanBeTakenBack(t *testing.T) {
 	s.finish([]record.GroupID{1})
 }
 
-func TestMember_learnerBehindTheLogsBeginningGetsABaseRecord(t *testing.T) {
-	s := newSim(t, 8, 3)
+func TestMember_learnerBehindTheLogsBeginningGetsABaseRecord(t *testing.T) { behindBase(t, 8) }
+
+func behindBase(t testing.TB, seed uint64) {
+	s := newSim(t, seed, 3)
 	s.single(1)
 	s.await("a leader", time.Second, s.led(1))
+	first := s.idempotent(1, 55, 0)
+	s.produce(0, first)
 	write := s.writing(1, 100)
-	for range 100 {
-		write()
-		s.run(10 * time.Millisecond)
-	}
-	for s.group(0, 1).log.base.Index == 10 {
-		s.truncate(1)
-		s.run(20 * time.Millisecond)
-	}
+	s.awaitWhile("the log begins later", 20*time.Second, func() { write(); s.truncate(1) }, func() bool { return s.group(0, 1).log.base.Index > 20 })
 	voters := s.replicas(1, 0, 1, 2)
 	s.reassign(1, voters...)
 	s.awaitWhile("three voters", 5*time.Second, write, s.has(1, voters...))
@@ -260,6 +273,9 @@ func TestMember_learnerBehindTheLogsBeginningGetsABaseRecord(t *testing.T) {
 	s.awaitWhile("the next leader takes the producer's records", 2*time.Second, write, func() bool {
 		return s.produced[len(s.produced)-1].acked && s.leader(1) > 0
 	})
+	// And a retry of what was before the base record is known for what it is.
+	s.produce(s.leader(1), first)
+	s.await("the retry is answered", time.Second, func() bool { return first.done })
 	s.finish([]record.GroupID{1})
 }
 
@@ -315,4 +331,67 @@ func TestMember_newReplicaOfTheSameNodeComesAfterTheOldIsGone(t *testing.T) {
 	if g := s.group(2, 1); g.replica != again {
 		t.Errorf("replica %v after a restart", g.replica)
 	}
+}
+
+// Any nodes are given the group, and given it again before that is done, while everything else goes
+// wrong: nothing acknowledged is lost, and in the end it is where it was asked to be.
+func TestMember_randomReconfiguration(t *testing.T) {
+	eachSeed(t, 8, func(t *testing.T, seed uint64) { reconfigure(t, seed) })
+}
+
+func reconfigure(t testing.TB, seed uint64) {
+	s := newSim(t, seed, 5, func(s *sim) {
+		s.drop, s.dup, s.fifo = float64(seed%3)*0.02, float64(seed%2)*0.03, seed%2 == 0
+		s.maxDisk = []Time{2 * time.Millisecond, 30 * time.Millisecond, time.Second}[seed%3]
+		if seed%4 == 1 {
+			s.limits.CheckpointEntries, s.limits.CheckpointTotal = 1<<20, 1<<30
+		}
+	})
+	s.create(1, 3)
+	s.await("a leader", 20*time.Second, s.led(1))
+	clients := []*simClient{{group: 1, acks: AcksAll, pid: 100, window: 3}, {group: 1, acks: AcksAll, pid: -1, window: 1}}
+	voters := s.replicas(1, 0, 1, 2)
+	for round := range 300 {
+		s.disturb(groupIDs(1))
+		lose(clients, s)
+		for _, c := range clients {
+			c.turn(s)
+		}
+		if s.rng.IntN(25) == 0 {
+			if nodes := s.rng.Perm(5)[:1+2*s.rng.IntN(2)]; s.holdNoOld(nodes...) {
+				voters = s.nextVoters(1, uint32(100+round), nodes...)
+				s.reassign(1, voters...)
+			}
+		}
+		s.retireOld(1, voters)
+		s.run(Time(s.rng.Int64N(int64(40 * time.Millisecond))))
+	}
+	s.heal()
+	s.awaitWhile("the assigned voters", 30*time.Second, func() { s.retireOld(1, voters) }, s.has(1, voters...))
+	s.finish(groupIDs(1))
+}
+
+// Of two voters one is to leave. The other one leads, commits that, and loses power before it has
+// written down that it did. It comes back as one of two, and needs the vote of one that has left.
+func TestMember_lastVoterComesBackAlone(t *testing.T) {
+	s := newSim(t, 12, 2, func(s *sim) { s.limits.CheckpointEntries = 1 << 20 })
+	s.create(1, 2)
+	s.await("a leader", time.Second, s.led(1))
+	for s.leader(1) != 0 {
+		s.transfer(1)
+		s.run(100 * time.Millisecond)
+	}
+	s.put(1, 5)
+	s.nodes[0].slow = 200 * time.Millisecond
+	s.reassign(1, s.replica(0, 1))
+	s.await("the change is committed", 2*time.Second, func() bool { return s.group(0, 1).confHeard() > 0 })
+	s.produce(0, s.newRecord(1, AcksAll)) // the other one has it first
+	s.run(50 * time.Millisecond)
+	s.nodes[0].disk = nil // nothing that runs is on disk
+	s.crash(0, true)
+	s.nodes[0].slow = 0
+	s.boot(0)
+	s.await("a leader again", 5*time.Second, s.led(1))
+	s.await("one voter again", 5*time.Second, s.has(1, s.replica(0, 1)))
+	s.finish(groupIDs(1))
 }

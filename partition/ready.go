@@ -65,10 +65,8 @@ func (c *Core) carryOut(g *group, rd raft.Ready) {
 			saved, votes = true, nil
 		case m.GetTo() == raft.LocalApplyThread:
 			c.commitTo(g, g.heard) // what is applied is committed first
-			c.apply(g, m.GetEntries())
-			for _, r := range m.GetResponses() {
-				c.step(g, r)
-			}
+			g.applying = append(g.applying, m)
+			c.applyNext(g)
 		case (m.GetType() == pb.MsgVote || m.GetType() == pb.MsgPreVote) && !faultEarlyVote:
 			votes = append(votes, m)
 		default:
@@ -120,7 +118,7 @@ func (c *Core) save(g *group, m *pb.Message, votes []*pb.Message) {
 		write = true
 		s.Sync = s.Sync || !g.relaxed()
 	}
-	if k := g.confHeard(); k > g.commitSaved && !faultForgetConf {
+	if g.confHeard() > g.commitSaved && !faultForgetConf {
 		u.Checkpoint = c.makeCheckpoint(g)
 		write, s.Sync = true, true
 	}
@@ -171,7 +169,7 @@ func (c *Core) makeCheckpoint(g *group) *storage.Checkpoint {
 	state := g.stateBytes()
 	kept := checkpointState{kind: g.kind, relaxed: g.relaxed(), index: max(g.applied, g.stateIndex), commit: g.heard, state: state}
 	c.since(g, -g.sinceBytes)
-	g.checkpointed, g.commitSaved, g.stateSize = g.applied, g.heard, int64(len(state))
+	g.checkpointed, g.stateSize = g.applied, int64(len(state))
 	return &storage.Checkpoint{Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs), State: kept.encode()}
 }
 
@@ -209,6 +207,10 @@ func (c *Core) checkpointAll() {
 }
 
 func (c *Core) pushSave(g *group, s Save) {
+	if s.Sync && s.Update.Checkpoint != nil {
+		s.commit = g.heard
+		g.commitSaved = s.commit
+	}
 	g.savesInFlight++
 	c.queueSave(g, s)
 }
@@ -334,7 +336,7 @@ func (c *Core) saved(ev *Saved) {
 			s.then(ev.Err)
 		}
 		g := s.group
-		if g.removed {
+		if g == nil || g.removed {
 			continue
 		}
 		g.savesInFlight--
@@ -343,6 +345,10 @@ func (c *Core) saved(ev *Saved) {
 		}
 		if s.last > 0 && s.cut == g.cuts {
 			g.log.durable = max(g.log.durable, s.last)
+		}
+		if s.commit > g.commitDurable {
+			g.commitDurable = s.commit
+			c.guard(g, func() { c.applyNext(g) })
 		}
 		c.releaseSaved(g, s)
 		c.answerSaved(g)
@@ -365,39 +371,39 @@ func (c *Core) commitTo(g *group, commit uint64) {
 	c.answerCommitted(g)
 }
 
-// apply takes committed entries in order. Entries up to stateIndex were in the state that a base
-// record brought.
-func (c *Core) apply(g *group, ents []*pb.Entry) {
-	conf := false
+// applyNext applies what Raft handed out, in order, up to a configuration change of which the disk
+// does not know yet that it is committed.
+func (c *Core) applyNext(g *group) {
+	for len(g.applying) > 0 && g.damaged == nil {
+		m := g.applying[0]
+		if !c.apply(g, m.GetEntries()) {
+			return
+		}
+		g.applying[0] = nil
+		g.applying = g.applying[1:]
+		for _, r := range m.GetResponses() {
+			c.step(g, r)
+		}
+	}
+}
+
+// apply takes committed entries in order and tells whether it got through. Entries up to
+// stateIndex were in the state that a base record brought.
+func (c *Core) apply(g *group, ents []*pb.Entry) bool {
+	through := true
 	for _, e := range ents {
 		index := e.GetIndex()
 		if index <= g.applied {
 			continue
 		}
-		fresh := index > g.stateIndex
-		var result any
-		switch {
-		case e.GetType() != pb.EntryNormal:
-			if err := c.applyConf(g, e); err != nil {
-				c.damage(g, err)
-				return
-			}
-			conf = true
-		case len(e.GetData()) == 0:
-			c.confRefused(g, index)
-		case g.machine != nil:
-			if fresh {
-				result = g.machine.Apply(index, e.GetData())
-			}
-		case e.GetData()[0] >= controlMin:
-			if err := c.applyControl(g, e); err != nil {
-				c.damage(g, err)
-				return
-			}
-		default:
-			if fresh {
-				g.table.apply(stampOf(record.Batch(e.GetData())))
-			}
+		if e.GetType() != pb.EntryNormal && index > g.commitDurable && !faultForgetConf {
+			through = false
+			break
+		}
+		result, err := c.applyEntry(g, e)
+		if err != nil {
+			c.damage(g, err)
+			return false
 		}
 		g.applied = index
 		if len(g.tail) > 0 && g.tail[0].index == index {
@@ -409,11 +415,27 @@ func (c *Core) apply(g *group, ents []*pb.Entry) {
 		}
 	}
 	c.trimMachineLog(g)
-	if conf && !faultForgetConf {
-		c.writeCheckpoint(g, true) // see save
-		return
-	}
 	c.checkpoint(g)
+	return through
+}
+
+func (c *Core) applyEntry(g *group, e *pb.Entry) (result any, err error) {
+	fresh := e.GetIndex() > g.stateIndex
+	switch {
+	case e.GetType() != pb.EntryNormal:
+		return nil, c.applyConf(g, e)
+	case len(e.GetData()) == 0:
+		c.confRefused(g, e.GetIndex())
+	case g.machine != nil:
+		if fresh {
+			result = g.machine.Apply(e.GetIndex(), e.GetData())
+		}
+	case e.GetData()[0] >= controlMin:
+		return nil, c.applyControl(g, e)
+	case fresh:
+		g.table.apply(stampOf(record.Batch(e.GetData())))
+	}
+	return result, nil
 }
 
 // applyControl takes an instruction of the leader that all replicas follow at the same place.

@@ -382,6 +382,9 @@ func (c *Core) send(g *group, m *pb.Message) {
 	case pb.MsgApp, pb.MsgSnap:
 		f = &s.data
 	}
+	if told := g.mayTell(); m.GetCommit() > told {
+		m.Commit = new(told) // a heartbeat tells the rest
+	}
 	if f.empty() {
 		f.begin(c.envelope(s))
 	}

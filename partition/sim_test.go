@@ -45,6 +45,8 @@ type sim struct {
 	produced  []*simRecord
 	nextValue int
 	assigned  []*Assignment
+	removing  []record.ReplicaID // assigned once and no more
+	tombs     []record.ReplicaID // of these, whose data is to be removed
 	laws      *laws
 	sent      int64 // frames
 	saved     int64 // commits with something in them
@@ -313,14 +315,14 @@ func updatesOf(saves []Save) []storage.Update {
 
 func (s *sim) fail(format string, args ...any) {
 	s.t.Helper()
-	from := max(0, len(s.story)-60)
+	from := max(0, len(s.story)-160)
 	for _, l := range s.story[from:] {
 		s.t.Log(l)
 	}
 	for _, n := range s.nodes {
 		for _, g := range n.core.order {
-			s.t.Logf("node %d up %v group %d: %v of epoch %d, leader %v, serving %v, base %d applied %d committed %d durable %d last %d, high %d next %d, awake %v, saves %d, waiting %d, held %d, voters %v learners %v outgoing %v pending %d",
-				n.id, n.up, g.id, g.role, g.term, g.lead, g.serving, g.log.base.Index, g.applied, g.committed, g.log.durable, g.log.last, g.high, g.next, g.awakeAt >= 0, g.savesInFlight, len(g.waiters), len(g.held), g.conf.Voters, g.conf.Learners, g.conf.VotersOutgoing, g.confPending)
+			s.t.Logf("node %d up %v replica %v group %d: %v of epoch %d, leader %v, serving %v, base %d applied %d committed %d durable %d last %d, high %d next %d, awake %v, saves %d, waiting %d, held %d, voters %v learners %v outgoing %v pending %d",
+				n.id, n.up, g.replica, g.id, g.role, g.term, g.lead, g.serving, g.log.base.Index, g.applied, g.committed, g.log.durable, g.log.last, g.high, g.next, g.awakeAt >= 0, g.savesInFlight, len(g.waiters), len(g.held), g.conf.Voters, g.conf.Learners, g.conf.VotersOutgoing, g.confPending)
 			if g.role == RoleLeader {
 				for id, pr := range g.rn.Status().Progress {
 					s.t.Logf("    replica of node %d: %v", record.ReplicaID(id).Node(), pr)

@@ -54,6 +54,12 @@ func (s *sim) assign(a *Assignment) {
 func (s *sim) reassign(g record.GroupID, voters ...record.ReplicaID) {
 	i := slices.IndexFunc(s.assigned, func(a *Assignment) bool { return a.Group == g })
 	a := *s.assigned[i]
+	for _, r := range a.Voters {
+		if !slices.Contains(voters, r) {
+			s.removing = append(s.removing, r)
+		}
+	}
+	s.removing = slices.DeleteFunc(s.removing, func(r record.ReplicaID) bool { return slices.Contains(voters, r) })
 	a.Voters = voters
 	s.log("group %d is to have voters %v", g, voters)
 	s.assign(&a)

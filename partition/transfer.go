@@ -41,7 +41,7 @@ func (c *Core) transfer(r *TransferRequest) {
 
 // startTransfer hands a group to a voter that is live and nearly caught up.
 func (c *Core) startTransfer(g *group, to record.ReplicaID, why string) bool {
-	if g.transferTo != 0 || to == g.replica || g.damaged != nil || !slices.Contains(g.conf.Voters, to) {
+	if g.transferTo != 0 || to.Node() == c.cfg.Node || g.damaged != nil || !slices.Contains(g.conf.Voters, to) {
 		return false
 	}
 	pr, ok := g.progress(to)
@@ -111,6 +111,9 @@ func (c *Core) returnLeadership() {
 		return
 	}
 	for _, g := range c.strays {
+		if !c.isStray(g) {
+			continue // assigned otherwise in this turn
+		}
 		to := g.target.Voters[0]
 		if !c.live(to.Node()) {
 			continue // peerUp looks again
