@@ -97,7 +97,7 @@ type camera struct {
 	shots []snapshot
 }
 
-const maxShots = 4 // per run
+const maxShots = 3 // per run
 
 func (c *camera) hook(op fsOp) error {
 	if c.w.quiet.Load() || !c.match(op) {
@@ -127,14 +127,19 @@ func (c *camera) done() bool {
 // moreSeeds multiplies what the random tests do.
 var moreSeeds = flag.Uint64("seeds", 1, "how many times the usual number of seeds to run")
 
-func seeds(usual uint64) uint64 { return usual * *moreSeeds }
+func seeds(usual uint64) uint64 {
+	if underRace {
+		usual = (usual + 3) / 4
+	}
+	return usual * *moreSeeds
+}
 
 func TestCrashPoints(t *testing.T) {
 	for _, p := range crashPoints {
 		t.Run(fmt.Sprintf("%02d %s", p.number, p.name), func(t *testing.T) {
 			t.Parallel()
 			shots := 0
-			for seed := range seeds(4) {
+			for seed := range seeds(3) {
 				if p.act == nil {
 					shots += crashFirstStart(t, p, seed)
 					continue
@@ -155,7 +160,7 @@ func crashAt(t *testing.T, p crashPoint, seed uint64) int {
 		w.randomCommit(true)
 	}
 	c := &camera{w: w, match: p.match, rng: rand.New(rand.NewPCG(seed, 4)), every: 1 + w.rng.IntN(4)}
-	w.hooks.tear = p.tear
+	w.hooks.tear.Store(p.tear)
 	w.hooks.set(c.hook)
 	for i := 0; i < 12 && !c.done(); i++ {
 		p.act(w)
@@ -213,7 +218,7 @@ func crashFirstStart(t *testing.T, p crashPoint, seed uint64) int {
 	w := &world{t: t, fs: vfs.NewCrashableMem(), m: newModel()}
 	w.record()
 	w.hooks = newHookFS(w.fs)
-	w.hooks.tear = p.tear
+	w.hooks.tear.Store(p.tear)
 	c := &camera{w: w, match: p.match, rng: rand.New(rand.NewPCG(seed, 4)), every: 12}
 	w.hooks.set(c.hook)
 	mustClose(t, mustOpen(t, w.hooks, Options{MemTableSize: minMemTableSize}))
@@ -372,7 +377,9 @@ func removals(w *world) {
 
 // restarts cut power, and cut it again while the store opens.
 func restarts(w *world) {
+	w.hooks.mu.Lock()
 	hook := w.hooks.hook
+	w.hooks.mu.Unlock()
 	for range 10 {
 		w.randomCommit(true)
 	}
@@ -380,7 +387,7 @@ func restarts(w *world) {
 	mustClose(w.t, w.s)
 	w.fs = clone
 	w.hooks = newHookFS(clone)
-	w.hooks.tear = true
+	w.hooks.tear.Store(true)
 	w.durable()
 	w.hooks.set(hook)
 	w.s = mustOpen(w.t, w.hooks, w.opts)

@@ -111,7 +111,7 @@ func TestFlippedBits(t *testing.T) {
 			for seed := range seeds(2) {
 				fs, final, last := harmed(t, seed, live)
 				rng := rand.New(rand.NewPCG(seed, 9))
-				for range 60 {
+				for range 30 {
 					parts := []string{".sst", ".sst", "MANIFEST-", "marker.", "OPTIONS-", markName, ".log"}
 					files := append(listFiles(fs, "data/store", parts[rng.IntN(7)]), listFiles(fs, "data/store/wal", ".log")...)
 					path := files[rng.IntN(len(files))]

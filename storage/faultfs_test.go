@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -41,7 +42,7 @@ func (o fsOp) is(kind opKind, name string) bool {
 // Unlike errorfs it keeps its hands on recycled logs too.
 type hookFS struct {
 	vfs.FS
-	tear bool // also call in the middle of a write
+	tear atomic.Bool // also call in the middle of a write
 
 	mu   sync.Mutex
 	hook func(fsOp) error
@@ -149,7 +150,7 @@ type hookFile struct {
 func (f *hookFile) Write(p []byte) (n int, err error) {
 	err = f.fs.do(opWrite, f.name, len(p), func() error {
 		half := 0
-		if f.fs.tear {
+		if f.fs.tear.Load() {
 			half = f.fs.tearAt(len(p))
 			if n, err = f.File.Write(p[:half]); err != nil {
 				return err

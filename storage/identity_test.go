@@ -38,7 +38,7 @@ func crashIdentity(t *testing.T, number int, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	fs := vfs.NewCrashableMem()
 	hooks := newHookFS(fs)
-	hooks.tear = true
+	hooks.tear.Store(true)
 	var shots []*vfs.MemFS
 	shoot := func(fsOp) error {
 		percent := []int{0, 100, rng.IntN(101)}[rng.IntN(3)]
