@@ -288,8 +288,10 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		}
 		expired := ctx.Err() != nil
 		if req.Offset < res.HighWatermark {
-			if res.Err = b.read(connection, at.Partition.Group, req, &res); res.Err != nil || len(res.Batches) > 0 {
-				return res
+			if readable := min(part.Readable(), res.HighWatermark); req.Offset < readable {
+				if res.Err = b.read(connection, at.Partition.Group, req, readable, &res); res.Err != nil || len(res.Batches) > 0 {
+					return res
+				}
 			}
 			// Committed by the others and not on this disk yet: it is on its way.
 			changed = nil
@@ -317,7 +319,7 @@ func afterIf(on bool, d time.Duration) <-chan time.Time {
 
 // read takes batches from the store. It asks first for room in the connection's share of memory, and
 // waits for it as long as the connection lives.
-func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchRequest, res *wire.FetchResponse) error {
+func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchRequest, limit record.Offset, res *wire.FetchResponse) error {
 	want := int64(max(min(req.MaxBytes, maxFetchBytes), 1))
 	if req.Reserve != nil {
 		ctx, cancel := context.WithTimeout(ctx, wire.MaxTimeout)
@@ -326,7 +328,7 @@ func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchReques
 			return err
 		}
 	}
-	out, _, err := b.n.store.ReadFrom(g, req.Offset, res.HighWatermark, want, nil)
+	out, _, err := b.n.store.ReadFrom(g, req.Offset, limit, want, nil)
 	if err != nil {
 		return fmt.Errorf("%w: %v", record.ErrDamaged, err)
 	}
