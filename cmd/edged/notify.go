@@ -5,11 +5,15 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 )
 
 // extend is how much longer systemd waits for the start or the stop after a sign of
 // progress, in microseconds: 30 s, more than the slowest single step on an SD card.
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
+
+// notifyPatience is how long one word to systemd may take before it is dropped.
+const notifyPatience = 100 * time.Millisecond
 
 // notifier tells systemd how the service is doing, by datagrams to $NOTIFY_SOCKET.
 // Without a socket it does nothing. Nothing depends on its success.
@@ -68,6 +72,8 @@ func (n *notifier) sendLocked(lines ...string) {
 	if n.conn == nil {
 		return
 	}
+	// A reader that does not read, with its queue full, must not hold up the node.
+	_ = n.conn.SetWriteDeadline(time.Now().Add(notifyPatience))
 	if _, err := n.conn.Write([]byte(strings.Join(lines, "\n"))); err != nil {
 		n.log.Debug("systemd was not told", "message", lines[0], "err", err)
 	}
