@@ -63,8 +63,12 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
 	defer cancel()
+	cluster := n.cluster.Load()
+	if cluster == nil {
+		return true // startHost has not come to its end
+	}
 	if p.ClusterID().IsZero() {
-		_, _ = n.propose(ctx, &metadata.InitCluster{Cluster: *n.cluster.Load(), Name: n.cfg.Cluster, Created: n.opts.Wall().UnixMilli()})
+		_, _ = n.propose(ctx, &metadata.InitCluster{Cluster: *cluster, Name: n.cfg.Cluster, Created: n.opts.Wall().UnixMilli()})
 		return true
 	}
 	up := n.up()
