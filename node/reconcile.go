@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,6 +27,30 @@ type reconciler struct {
 	told  map[record.GroupID]told
 	dying map[metadata.Tombstone]bool // being removed
 	count int                         // partitions in the cluster at the last look
+	early notYet
+}
+
+// notYet are the groups whose assignment was read from a copy of the metadata that may be older than
+// what this node has done itself: they are told again.
+type notYet struct {
+	mu     sync.Mutex
+	groups []record.GroupID // at most one for each replica of this node
+}
+
+// add tells whether it is the first.
+func (y *notYet) add(g record.GroupID) (first bool) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.groups = append(y.groups, g)
+	return len(y.groups) == 1
+}
+
+func (y *notYet) take() []record.GroupID {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	groups := y.groups
+	y.groups = nil
+	return groups
 }
 
 // told is compared by identity: a partition or topic that changed is another value.
@@ -59,6 +84,7 @@ func (n *Node) runReconcile() {
 // look does what is to be done now; more is true if it should look again soon.
 func (r *reconciler) look() (more bool) {
 	n := r.n
+	asOf := n.host.Load().Partition(record.MetadataGroup).Applied() // before the picture, which then has it
 	p := n.machine.Picture()
 	r.connect(p)
 	if news := n.led.take(); len(news) > 0 {
@@ -69,7 +95,7 @@ func (r *reconciler) look() (more bool) {
 	}
 	r.count = p.PartitionCount()
 	more = r.register(p)
-	r.partitions(p)
+	r.partitions(p, asOf)
 	r.bury(p)
 	return n.autopilot(p) || more
 }
@@ -142,9 +168,12 @@ func (r *reconciler) register(p *metadata.Picture) (more bool) {
 	return true
 }
 
-// partitions tells the Core what this node is to hold.
-func (r *reconciler) partitions(p *metadata.Picture) {
+// partitions tells the Core what this node is to hold, by a picture that has the entry asOf.
+func (r *reconciler) partitions(p *metadata.Picture, asOf uint64) {
 	h := r.n.host.Load()
+	for _, g := range r.early.take() {
+		delete(r.told, g)
+	}
 	for _, held := range p.ReplicasOn(r.n.ident.Get().Node) {
 		now := told{held.Partition, held.Topic}
 		if r.told[held.Partition.Group] == now {
@@ -156,7 +185,16 @@ func (r *reconciler) partitions(p *metadata.Picture) {
 			Voters: held.Partition.Replicas, Initial: held.Partition.Initial, Machine: machineKind(held.Topic),
 			Relaxed:  held.Topic.Configs.Durability == metadata.Relaxed,
 			MaxBatch: held.Topic.Configs.MaxMessageBytes,
+			AsOf:     max(asOf, 1), // 0 would make the replica in any case
+			Done:     func(err error) { r.answered(held.Partition.Group, err) },
 		})
+	}
+}
+
+// answered hears from the Core what became of an assignment.
+func (r *reconciler) answered(g record.GroupID, err error) {
+	if errors.Is(err, record.ErrNotReady) && r.early.add(g) {
+		time.AfterFunc(hurry, r.n.wake)
 	}
 }
 

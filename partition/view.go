@@ -48,6 +48,7 @@ type Partition struct {
 	logStart atomic.Int64
 	high     atomic.Int64
 	readable atomic.Int64
+	applied  atomic.Uint64
 
 	mu struct {
 		sync.Mutex
@@ -74,6 +75,10 @@ func (p *Partition) HighWatermark() record.Offset { return record.Offset(p.high.
 // Readable is the end of what is committed and also on this node's own disk: as far as its store
 // can be read. It trails the high watermark while the others' disks are quicker.
 func (p *Partition) Readable() record.Offset { return record.Offset(p.readable.Load()) }
+
+// Applied is an entry of the log that has taken effect, with all before it. What is read of the group's
+// state machine after it has that entry in it.
+func (p *Partition) Applied() uint64 { return p.applied.Load() }
 
 // Changed returns a channel that is closed when anything of the view changes after the call.
 func (p *Partition) Changed() <-chan struct{} {
@@ -127,6 +132,7 @@ func (c *Core) publish(g *group) {
 			Voters: g.conf.Voters, Learners: slices.Concat(g.conf.Learners, g.conf.LearnersNext), Err: g.damaged,
 		})
 	}
+	g.part.applied.Store(g.applied)
 	moved := raise(&g.part.high, g.high)
 	moved = raise(&g.part.readable, g.endAt(min(g.committed, g.log.durable))) || moved
 	// A base record may begin inside its first batch, before that batch has come.

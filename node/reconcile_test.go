@@ -1,0 +1,81 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"edged/partition"
+	"edged/record"
+	"edged/storage"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A node that starts alone has an old copy of the metadata. It may name a replica that this node has
+// removed since: made again, empty, it would be a voter that has forgotten everything. The replica is
+// made once the copy is as recent as the cluster was.
+func TestReconcile_oldMetadataMakesNoReplica(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	at := nodes[0].machine.Picture().Topic("t").Partitions[0]
+	await(t, "all replicas of t", func() bool {
+		for _, n := range nodes {
+			if p := n.host.Load().Lookup(at.Group); p == nil || p.View().Role == partition.RoleNone {
+				return false
+			}
+		}
+		return true
+	})
+	dirs := make([]string, len(nodes))
+	for i, n := range nodes {
+		dirs[i] = n.cfg.DataDir
+		n.stop()
+	}
+	forgetReplica(t, dirs[2], at.Group)
+
+	join := nodes[0].cfg.Join
+	alone := startNodeIn(t, dirs[2], 3, join...)
+	await(t, "the old copy of the metadata", func() bool {
+		return alone.host.Load() != nil && alone.machine.Picture().Topic("t") != nil
+	})
+	made := func() bool {
+		p := alone.host.Load().Lookup(at.Group)
+		return p != nil && p.View().Role != partition.RoleNone
+	}
+	others := alone.machine.Picture().Topic("t").Partitions[1].Group
+	await(t, "its other replicas", func() bool {
+		p := alone.host.Load().Lookup(others)
+		return p != nil && p.View().Role != partition.RoleNone
+	})
+	select { // long enough for it to be told more than once
+	case <-time.After(2 * hurry):
+	case <-t.Context().Done():
+	}
+	alone.host.Load().Inspect(func(*partition.Core) {})
+	if made() {
+		t.Fatal("a replica was made by an old copy of the metadata")
+	}
+	for _, dir := range dirs[:2] {
+		startNodeIn(t, dir, 3, alone.Addrs().Gossip)
+	}
+	await(t, "the replica, by a current copy", made)
+}
+
+// forgetReplica removes a replica from a stopped node's disk.
+func forgetReplica(t *testing.T, dir string, g record.GroupID) {
+	t.Helper()
+	s, err := storage.Open(dir, vfs.Default, storage.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, ok := s.State(g)
+	if !ok {
+		t.Fatalf("group %d is not on the disk", g)
+	}
+	if err := s.Commit([]storage.Update{{Group: g, Replica: st.Replica, Remove: true}}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
