@@ -28,7 +28,7 @@ func (a Admin) Metadata(ctx context.Context, topics []string) (wire.Metadata, er
 
 // Topic describes one topic, or tells why not: record.ErrUnknownTopic.
 func (a Admin) Topic(ctx context.Context, name string) (wire.Topic, error) {
-	return a.c.fetchTopic(ctx, name)
+	return a.c.fetchTopic(ctx, name, "")
 }
 
 // Status sums the cluster up.

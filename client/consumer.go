@@ -174,6 +174,7 @@ type reader struct {
 	tp      record.TopicPartition
 	start   Start
 	route   toLeader
+	topic   string // its id, empty until the first fetch
 	next    record.Offset
 	corrupt int // damaged answers in a row
 }
@@ -212,7 +213,7 @@ func (r *reader) round() error {
 	}
 	var resp wire.FetchResponse
 	began := time.Now()
-	watch := troubleRoute{&r.route, r.co}
+	watch := fetchRoute{&r.route, r, req}
 	err := r.co.c.do(r.co.ctx, watch, r.co.cfg.MaxWait+r.co.c.attemptTimeout(), wire.APIFetch, req, &resp)
 	switch {
 	case errors.Is(err, record.ErrOffsetOutOfRange):
@@ -315,13 +316,24 @@ func (r *reader) emit(p polled) bool {
 	}
 }
 
-// troubleRoute remembers what is being retried, for whoever polls in vain.
-type troubleRoute struct {
-	route
-	co *Consumer
+// fetchRoute names the topic that the reader has begun to read, and remembers what is being retried,
+// for whoever polls in vain.
+type fetchRoute struct {
+	*toLeader
+	r   *reader
+	req *wire.FetchRequest
 }
 
-func (t troubleRoute) failed(ctx context.Context, addr string, err error) verdict {
-	t.co.setTrouble(err)
-	return t.route.failed(ctx, addr, err)
+func (f fetchRoute) next(ctx context.Context) (string, error) {
+	addr, err := f.toLeader.next(ctx)
+	if f.r.topic == "" {
+		f.r.topic = f.c.topicID(f.tp.Topic)
+	}
+	f.id, f.req.TopicID = f.r.topic, f.r.topic
+	return addr, err
+}
+
+func (f fetchRoute) failed(ctx context.Context, addr string, err error) verdict {
+	f.r.co.setTrouble(err)
+	return f.toLeader.failed(ctx, addr, err)
 }

@@ -265,6 +265,14 @@ func (n *fakeNode) findLocked(topic string, partition int32) (*fakePartition, er
 	return ps[partition], n.notLeaderLocked(ps[partition])
 }
 
+// findIDLocked is findLocked for requests that name the topic's id.
+func (n *fakeNode) findIDLocked(topic, id string, partition int32) (*fakePartition, error) {
+	if id != "" && n.c.topics[topic] != nil && id != n.c.ids[topic] {
+		return nil, record.ErrUnknownTopicID
+	}
+	return n.findLocked(topic, partition)
+}
+
 func (n *fakeNode) Hello() wire.HelloInfo {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
@@ -308,7 +316,7 @@ func (n *fakeNode) Produce(r wire.ProduceRequest, done func(wire.ProduceResponse
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
 	n.c.stats.produces++
-	p, err := n.findLocked(r.Topic, r.Partition)
+	p, err := n.findIDLocked(r.Topic, r.TopicID, r.Partition)
 	if err == nil && n.produce != nil {
 		err = n.produce(r)
 	}
@@ -364,7 +372,7 @@ func (n *fakeNode) Fetch(ctx context.Context, r wire.FetchRequest) wire.FetchRes
 	n.c.stats.waiting++
 	defer func() { n.c.stats.waiting-- }()
 	for over := false; ; {
-		p, err := n.findLocked(r.Topic, r.Partition)
+		p, err := n.findIDLocked(r.Topic, r.TopicID, r.Partition)
 		if err != nil {
 			return wire.FetchResponse{Err: err}
 		}

@@ -184,6 +184,7 @@ func judge(err error) verdict {
 type toLeader struct {
 	c     *Client
 	tp    record.TopicPartition
+	id    string // of the topic that is meant; empty: any
 	tried string
 	turns int
 }
@@ -236,7 +237,12 @@ func (r *toLeader) unknown(ctx context.Context, addr string) verdict {
 	if addr == "" { // we have just asked
 		return stop
 	}
-	if _, err := r.c.fetchTopic(ctx, r.tp.Topic); isUnknown(err) {
+	t, err := r.c.fetchTopic(ctx, r.tp.Topic, r.id)
+	switch {
+	case isUnknown(err):
+		r.c.unlearn(r.tp.Topic)
+		return stop
+	case err == nil && r.id != "" && t.ID != r.id:
 		return stop
 	}
 	if !r.c.withPartition(r.tp, func(*partition) {}) {

@@ -77,6 +77,7 @@ func (s *sender) newBatch(maxBytes int) *batch {
 	return &batch{
 		builder: record.NewBuilder(s.p.cfg.Codec, maxBytes),
 		opened:  now, deadline: now.Add(s.p.cfg.DeliveryTimeout),
+		topic: s.p.c.topicID(s.tp.Topic),
 	}
 }
 
@@ -187,6 +188,10 @@ func (s *sender) pushOne(ctx context.Context) bool {
 	if b == nil {
 		return !s.window.hasID && len(s.window.batches) > 0
 	}
+	if err := s.p.c.replaced(s.tp.Topic, b.topic); err != nil {
+		s.window.gone(b, err)
+		return true
+	}
 	if s.conn == nil || s.conn.ended() {
 		if s.window.sent > 0 { // its failures are on their way here as events
 			return false
@@ -194,6 +199,9 @@ func (s *sender) pushOne(ctx context.Context) bool {
 		if !s.connect(ctx) {
 			return false
 		}
+	}
+	if b.topic == "" {
+		b.topic = s.p.c.topicID(s.tp.Topic)
 	}
 	if room := int(s.conn.info.MaxFrame) - wire.FrameSlack; len(b.data) > room {
 		s.window.refuse(b, fmt.Errorf("a batch of %d bytes, the node takes %d at the most: %w", len(b.data), room, record.ErrTooLarge))
@@ -228,7 +236,7 @@ func (s *sender) send(b *batch) bool {
 	req := &wire.ProduceRequest{
 		Topic: s.tp.Topic, Partition: s.tp.Partition, Acks: s.window.acks, Epoch: record.NoEpoch,
 		TimeoutMs: int32(max(time.Until(b.deadline).Milliseconds(), 1)),
-		Batch:     b.data,
+		Batch:     b.data, TopicID: b.topic,
 	}
 	round, addr := s.window.round, s.route.tried
 	_, err := s.conn.send(wire.APIProduce, req, func(resp *wire.Response, err error) {
@@ -279,6 +287,7 @@ func (s *sender) handleEvents() {
 			}
 			continue
 		}
+		s.route.id = ev.batch.topic
 		v := s.judge(addr, ev.err)
 		if v == stop && isUnknown(ev.err) {
 			s.window.gone(ev.batch, ev.err)

@@ -24,6 +24,7 @@ const maxAge = time.Minute
 type topic struct {
 	name       string
 	id         string // empty: not known yet
+	old        string // an id that the name had before; who still names it is behind
 	partitions []partition
 	fetched    time.Time
 	fetching   chan struct{} // capacity 1: whoever fills it asks the cluster
@@ -106,7 +107,7 @@ func (c *Client) topic(ctx context.Context, name string) (*topic, error) {
 		ctx, cancel = context.WithTimeout(ctx, c.attemptTimeout())
 		defer cancel()
 	}
-	_, err := c.fetchTopic(ctx, name)
+	_, err := c.fetchTopic(ctx, name, "")
 	if err != nil && !known {
 		c.forgetTopic(t)
 		return nil, err
@@ -125,15 +126,15 @@ func (c *Client) forgetTopic(t *topic) {
 	}
 }
 
-// fetchTopic asks for one topic. A node that does not know it may be behind, so the one
-// that leads the metadata has the last word.
-func (c *Client) fetchTopic(ctx context.Context, name string) (wire.Topic, error) {
+// fetchTopic asks for one topic, of this id if that is not empty. A node that does not know it may be
+// behind, so the one that leads the metadata has the last word.
+func (c *Client) fetchTopic(ctx context.Context, name, id string) (wire.Topic, error) {
 	md, err := c.Metadata(ctx, []string{name})
 	if err != nil {
 		return wire.Topic{}, fmt.Errorf("topic %q: %w", name, err)
 	}
 	t, err := findTopic(md, name)
-	if !isUnknown(err) {
+	if err != nil && !isUnknown(err) || err == nil && (id == "" || id == t.ID) {
 		return t, err
 	}
 	for _, n := range md.Nodes {
@@ -142,11 +143,53 @@ func (c *Client) fetchTopic(ctx context.Context, name string) (wire.Topic, error
 		}
 		var again wire.Metadata
 		if c.attempt(ctx, n.Native, c.attemptTimeout(), wire.APIMetadata, &wire.MetadataRequest{Topics: []string{name}}, &again) == nil {
+			t, err := findTopic(again, name)
+			if err == nil && id != "" && id != t.ID {
+				c.replace(name, id)
+			}
 			c.learnMetadata(again)
-			return findTopic(again, name)
+			return t, err
 		}
 	}
 	return t, err
+}
+
+// topicID is what is known of a topic's id, empty if nothing.
+func (c *Client) topicID(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.topics[name]; t != nil {
+		return t.id
+	}
+	return ""
+}
+
+// unlearn forgets what is known of a topic that is gone: what is made under its name is another one.
+func (c *Client) unlearn(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.topics[name]; t != nil {
+		t.id, t.partitions = "", nil
+	}
+}
+
+// replace notes that the name has another topic now than the one of this id.
+func (c *Client) replace(name, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.topics[name]; t != nil {
+		t.old = id
+	}
+}
+
+// replaced is an error if the topic of this id is known to be gone.
+func (c *Client) replaced(name, id string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.topics[name]; t != nil && id != "" && t.old == id {
+		return fmt.Errorf("topic %q: %w", name, record.ErrUnknownTopicID)
+	}
+	return nil
 }
 
 // findTopic gives a topic that was asked for, or what is wrong with it.
@@ -167,7 +210,7 @@ func findTopic(md wire.Metadata, name string) (wire.Topic, error) {
 }
 
 func isUnknown(err error) bool {
-	return errors.Is(err, record.ErrUnknownTopic) || errors.Is(err, record.ErrUnknownPartition)
+	return errors.Is(err, record.ErrUnknownTopic) || errors.Is(err, record.ErrUnknownTopicID) || errors.Is(err, record.ErrUnknownPartition)
 }
 
 // learnMetadata takes over addresses and leaders. Of topics only those are kept that
@@ -189,6 +232,9 @@ func (c *Client) learnMetadata(md wire.Metadata) {
 
 // learn takes over what a node knows of the topic.
 func (t *topic) learn(mt wire.Topic, addrs map[record.NodeID]string) {
+	if mt.ID == t.old && t.old != "" {
+		return
+	}
 	if t.id != mt.ID { // another topic under an old name: its epochs begin anew
 		t.id, t.partitions = mt.ID, nil
 	}

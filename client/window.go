@@ -32,6 +32,7 @@ type batch struct {
 	bytes    int64 // of the producer's buffer
 	opened   time.Time
 	deadline time.Time
+	topic    string // id of the topic that it is for; empty: the first one that is found
 
 	// What follows belongs to the window.
 
@@ -202,7 +203,7 @@ func (w *window) refuse(b *batch, err error) {
 	w.settle()
 }
 
-// gone gives up a batch whose partition does not exist: no log can have it.
+// gone gives up a batch whose partition or topic does not exist: no log can have it.
 func (w *window) gone(b *batch, err error) {
 	b.unsure = 0
 	w.refuse(b, err)
@@ -354,7 +355,7 @@ func certain(err error) bool {
 		record.ErrOutOfOrder, record.ErrUnknownProducer, record.ErrFencedProducer, record.ErrDuplicateSequence,
 		record.ErrBusy, record.ErrNotReady, record.ErrTooLarge, record.ErrCorrupt, record.ErrUnsupportedMagic,
 		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrRefused, record.ErrInvalidTopic,
-		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch,
+		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch, record.ErrUnknownTopicID,
 	} {
 		if errors.Is(err, e) {
 			return true

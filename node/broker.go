@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -59,12 +60,26 @@ func (n *Node) locate(topic string, number int32) (metadata.Location, *partition
 	return at, part, nil
 }
 
-// locateRecords is locate for who reads or writes records.
-func (n *Node) locateRecords(topic string, number int32) (metadata.Location, *partition.Partition, error) {
+// locateRecords is locate for who reads or writes records. id is that of the topic, empty for any.
+func (n *Node) locateRecords(topic, id string, number int32) (metadata.Location, *partition.Partition, error) {
 	if err := ownTopic(topic); err != nil {
 		return metadata.Location{}, nil, err
 	}
-	return n.locate(topic, number)
+	at, part, err := n.locate(topic, number)
+	if id == "" || at.Topic == nil || isTopic(at.Topic.ID, id) {
+		return at, part, err
+	}
+	if !n.caughtUp() {
+		return metadata.Location{}, nil, n.unknownTopic(topic)
+	}
+	return metadata.Location{}, nil, fmt.Errorf("topic %q has the id %v, not %s: %w", topic, at.Topic.ID, id, record.ErrUnknownTopicID)
+}
+
+// isTopic compares an id with its text.
+func isTopic(id record.TopicID, text string) bool {
+	var other record.TopicID
+	n, err := hex.Decode(other[:], []byte(text[:min(len(text), 2*len(other))]))
+	return err == nil && n == len(other) && len(text) == 2*n && other == id
 }
 
 // unknownTopic is the answer for a topic that this node's copy of the metadata does not have.
@@ -135,6 +150,7 @@ func (n *Node) redirect(err error, g record.GroupID, part *partition.Partition) 
 // appending is one batch on its way into the log, whatever protocol it came by.
 type appending struct {
 	topic     string
+	id        string // of the topic, empty: any
 	partition int32
 	acks      int16
 	epoch     record.Epoch
@@ -158,7 +174,7 @@ func (n *Node) append(req appending, done func(appended)) {
 		refuse(fmt.Errorf("%w: %v", record.ErrStorage, f))
 		return
 	}
-	at, part, err := n.locateRecords(req.topic, req.partition)
+	at, part, err := n.locateRecords(req.topic, req.id, req.partition)
 	if err != nil {
 		refuse(err)
 		return
@@ -206,7 +222,7 @@ func (n *Node) append(req appending, done func(appended)) {
 
 // Produce appends one batch; see wire.Broker.
 func (b broker) Produce(req wire.ProduceRequest, done func(wire.ProduceResponse)) {
-	b.n.append(appending{topic: req.Topic, partition: req.Partition, acks: req.Acks, epoch: req.Epoch, timeoutMs: req.TimeoutMs, batch: req.Batch},
+	b.n.append(appending{topic: req.Topic, id: req.TopicID, partition: req.Partition, acks: req.Acks, epoch: req.Epoch, timeoutMs: req.TimeoutMs, batch: req.Batch},
 		func(r appended) {
 			res := wire.ProduceResponse{BaseOffset: r.BaseOffset, LogStart: r.LogStart, Epoch: r.Epoch, Err: r.Err}
 			if r.Err == nil {
@@ -230,8 +246,8 @@ func boughtFor(d metadata.Durability, acks int16) string {
 
 // serving finds a partition that this node leads and may read, waiting a moment for a leader that
 // has not committed in its epoch yet.
-func (n *Node) serving(ctx context.Context, topic string, number int32, epoch record.Epoch) (metadata.Location, *partition.Partition, error) {
-	at, part, err := n.locateRecords(topic, number)
+func (n *Node) serving(ctx context.Context, topic, id string, number int32, epoch record.Epoch) (metadata.Location, *partition.Partition, error) {
+	at, part, err := n.locateRecords(topic, id, number)
 	if err != nil {
 		return at, nil, err
 	}
@@ -269,7 +285,7 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 	ctx, cancel := context.WithTimeout(ctx, wait+time.Millisecond)
 	defer cancel()
 	res := wire.FetchResponse{HighWatermark: -1, LogStart: -1, Epoch: record.NoEpoch}
-	at, part, err := b.n.serving(ctx, req.Topic, req.Partition, req.Epoch)
+	at, part, err := b.n.serving(ctx, req.Topic, req.TopicID, req.Partition, req.Epoch)
 	if err != nil {
 		res.Err = err
 		return res
@@ -338,7 +354,7 @@ func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchReques
 
 // Offsets answers where a partition begins or ends, or which offset a time has.
 func (b broker) Offsets(ctx context.Context, req wire.OffsetsRequest) (wire.OffsetsResponse, error) {
-	at, part, err := b.n.serving(ctx, req.Topic, req.Partition, record.NoEpoch)
+	at, part, err := b.n.serving(ctx, req.Topic, "", req.Partition, record.NoEpoch)
 	if err != nil {
 		return wire.OffsetsResponse{}, err
 	}

@@ -39,7 +39,7 @@ func (b kafkaBroker) AwaitLeaders(ctx context.Context, topics []string) {
 // lead finds a partition that this node leads, in Kafka's order: does it exist, is the client's
 // epoch this one, who leads.
 func (n *Node) lead(topic string, number int32, epoch record.Epoch) (metadata.Location, *partition.Partition, error) {
-	at, part, err := n.locateRecords(topic, number)
+	at, part, err := n.locateRecords(topic, "", number)
 	if err != nil {
 		return at, nil, err
 	}

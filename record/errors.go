@@ -26,6 +26,7 @@ func (e *Error) Is(target error) bool {
 var (
 	ErrNoLeader          = &Error{"no_leader", "the partition has no leader right now; retry", true}
 	ErrUnknownTopic      = &Error{"unknown_topic", "no such topic", false}
+	ErrUnknownTopicID    = &Error{"unknown_topic_id", "the topic that was meant is gone; another one has its name now", false}
 	ErrUnknownPartition  = &Error{"unknown_partition", "no such partition", false}
 	ErrTopicExists       = &Error{"topic_exists", "a topic of this name exists", false}
 	ErrInvalidTopic      = &Error{"invalid_topic", "a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -, and is not . or ..", false}

@@ -16,9 +16,8 @@ import (
 	"edged/transport/wire"
 )
 
-// A topic that is deleted and made again under its old name is another topic: nothing that was
-// acknowledged in the old one is in it, and its log begins at 0. What a producer had not heard of by
-// then it sends again, by name, and so to the new topic: the protocol does not name a topic's id.
+// A topic that is deleted and made again under its old name is another topic: nothing that was meant
+// for the old one is in it, acknowledged or not, and its log begins at 0.
 func TestTopics_recreatedTopicHasNothingOfTheOld(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -33,7 +32,7 @@ func TestTopics_recreatedTopicHasNothingOfTheOld(t *testing.T) {
 	}
 	create()
 	var mu sync.Mutex
-	acked := map[string]bool{}
+	begun := map[string]bool{}
 	var wg sync.WaitGroup
 	produced, end := make(chan struct{}, 1), make(chan struct{})
 	for i := range 3 {
@@ -47,12 +46,12 @@ func TestTopics_recreatedTopicHasNothingOfTheOld(t *testing.T) {
 				default:
 				}
 				value := fmt.Sprint(i, " ", n)
+				mu.Lock()
+				begun[value] = true
+				mu.Unlock()
 				if _, err := produceTo(ctx, p, "t", int32(n%2), []byte(value)); err != nil {
 					continue // the topic is gone just now
 				}
-				mu.Lock()
-				acked[value] = true
-				mu.Unlock()
 				select {
 				case produced <- struct{}{}:
 				default:
@@ -67,7 +66,7 @@ func TestTopics_recreatedTopicHasNothingOfTheOld(t *testing.T) {
 			<-produced
 		}
 		mu.Lock()
-		old := maps.Clone(acked) // before the deletion is asked for
+		old := maps.Clone(begun) // before the deletion is asked for
 		mu.Unlock()
 		if err := cl.Admin().DeleteTopic(ctx, "t"); err != nil {
 			t.Fatal(err)
@@ -91,7 +90,7 @@ func holdsNoneOf(t *testing.T, cl *client.Client, old map[string]bool) {
 			n += len(messages)
 			for _, m := range messages {
 				if old[string(m.Value)] {
-					t.Fatalf("partition %d offset %d has %q, which was acknowledged in the old topic", p, m.Offset, m.Value)
+					t.Fatalf("partition %d offset %d has %q, which was meant for the old topic", p, m.Offset, m.Value)
 				}
 			}
 		}

@@ -15,6 +15,7 @@ var codes = map[string]*kerr.Error{
 	record.CodeNotLeader:               kerr.NotLeaderForPartition,
 	record.ErrNoLeader.Code:            kerr.NotLeaderForPartition, // LEADER_NOT_AVAILABLE belongs to Metadata
 	record.ErrUnknownTopic.Code:        kerr.UnknownTopicOrPartition,
+	record.ErrUnknownTopicID.Code:      kerr.UnknownTopicID,
 	record.ErrUnknownPartition.Code:    kerr.UnknownTopicOrPartition,
 	record.ErrTopicExists.Code:         kerr.TopicAlreadyExists,
 	record.ErrInvalidTopic.Code:        kerr.InvalidTopicException,

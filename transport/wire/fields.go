@@ -72,6 +72,7 @@ func (m *ProduceRequest) walk(w *walker) {
 	num(w, &m.Epoch)
 	num(w, &m.TimeoutMs)
 	w.blob((*[]byte)(&m.Batch))
+	w.str(&m.TopicID)
 }
 
 func (m *ProduceResponse) walk(w *walker) {
@@ -89,6 +90,7 @@ func (m *FetchRequest) walk(w *walker) {
 	num(w, &m.MaxBytes)
 	num(w, &m.MinBytes)
 	num(w, &m.MaxWaitMs)
+	w.str(&m.TopicID)
 }
 
 func (m *FetchResponse) walk(w *walker) {

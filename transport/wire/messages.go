@@ -128,6 +128,7 @@ type ProduceRequest struct {
 	Epoch     record.Epoch // refuse unless the leader has this epoch; NoEpoch: any
 	TimeoutMs int32        // after it the answer is a timeout: the batch may or may not be kept
 	Batch     record.Batch
+	TopicID   string // as Metadata gives it: refuse if another topic has the name; empty: any
 }
 
 // ProduceResponse tells where the batch went. Err goes into the frame's error field, and
@@ -149,6 +150,7 @@ type FetchRequest struct {
 	MaxBytes  int32 // of batches; the first one comes whole even if it is larger
 	MinBytes  int32 // wait for so many, up to MaxWaitMs
 	MaxWaitMs int32
+	TopicID   string // as in ProduceRequest
 
 	// Reserve is filled in by the server and is not on the wire. The broker calls it when
 	// there is something to read and before it allocates, with the bytes that it will read
