@@ -672,11 +672,16 @@ func (w *writer) stored(g *group, index uint64) (stored, error) {
 	if err := w.apply(false); err != nil {
 		return stored{}, err
 	}
-	it, err := w.s.db.NewIter(nil)
-	if err != nil {
-		return stored{}, err
+	for { // again for the reason that read gives
+		exchanges := w.s.exchanges.Load()
+		it, err := w.s.db.NewIter(nil)
+		if err != nil {
+			return stored{}, err
+		}
+		h, err := readStored(it, g.segment(g.segmentOf(index)).slot, g.id, index)
+		h.Data = nil
+		if err = join(err, it.Close()); !errors.Is(err, errMissing) || !w.s.exchangedSince(exchanges) {
+			return h, err
+		}
 	}
-	h, err := readStored(it, g.segment(g.segmentOf(index)).slot, g.id, index)
-	h.Data = nil
-	return h, join(err, it.Close())
 }

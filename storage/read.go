@@ -10,6 +10,27 @@ import (
 	"edged/record"
 )
 
+// read calls fn with a view. It calls it again with a newer one if an entry was missing and a
+// bucket's table was exchanged meanwhile: a view opened just then has neither table, because
+// the engine takes the old one away a moment before the new one can be seen. So fn can be
+// begun again from the start. What it finds missing otherwise is damage, and remembered.
+func (s *Store) read(id record.GroupID, fn func(r *reader) error) error {
+	for {
+		exchanges := s.exchanges.Load()
+		r, err := s.view(id)
+		if err != nil {
+			return err
+		}
+		err = fn(r)
+		if !errors.Is(err, errMissing) || !s.exchangedSince(exchanges) {
+			return r.close(err)
+		}
+		if err := r.close(nil); err != nil {
+			return err
+		}
+	}
+}
+
 // reader is one read's view: the group and the engine as of one moment. The engine keeps a
 // pool of iterators, so making one costs microseconds; it is not kept longer than the call,
 // because it keeps tables on disk that could be given back.
@@ -142,54 +163,50 @@ func (r *reader) checkRange(lo, hi uint64) error {
 // Entries gives the entries from lo up to hi, without hi, as many as fit into maxBytes of
 // data, but at least one if lo < hi. The data is the caller's. Errors: ErrCompacted,
 // ErrUnavailable, *CorruptError.
-func (s *Store) Entries(id record.GroupID, lo, hi uint64, maxBytes int64) (es []Entry, err error) {
-	r, err := s.view(id)
+func (s *Store) Entries(id record.GroupID, lo, hi uint64, maxBytes int64) ([]Entry, error) {
+	var es []Entry
+	err := s.read(id, func(r *reader) error {
+		es = nil
+		if err := r.checkRange(lo, hi); err != nil || lo == hi {
+			return err
+		}
+		var total int64
+		return r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
+			total += int64(len(h.Data))
+			if len(es) > 0 && total > maxBytes {
+				return false, nil
+			}
+			e := h.entry(index)
+			e.Data = bytes.Clone(e.Data)
+			es = append(es, e)
+			return total < maxBytes, nil
+		})
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err = r.close(err); err != nil {
-			es = nil
-		}
-	}()
-	if err := r.checkRange(lo, hi); err != nil || lo == hi {
-		return nil, err
-	}
-	var total int64
-	err = r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
-		total += int64(len(h.Data))
-		if len(es) > 0 && total > maxBytes {
-			return false, nil
-		}
-		e := h.entry(index)
-		e.Data = bytes.Clone(e.Data)
-		es = append(es, e)
-		return total < maxBytes, nil
-	})
-	return es, err
+	return es, nil
 }
 
 // Headers calls fn for each entry from lo up to hi, without hi, in order: with the entry
 // but instead of its data only the first 61 bytes of it if it is a batch, and nil else; size
 // is the data's. Data is good until fn returns. An error of fn ends it and is returned.
-func (s *Store) Headers(id record.GroupID, lo, hi uint64, fn func(e Entry, size int64) error) (err error) {
-	r, err := s.view(id)
-	if err != nil {
-		return err
-	}
-	defer func() { err = r.close(err) }()
-	if err := r.checkRange(lo, hi); err != nil || lo == hi {
-		return err
-	}
-	return r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
-		e := h.entry(index)
-		size := int64(len(e.Data))
-		if e.Kind == KindBatch {
-			e.Data = e.Data[:min(len(e.Data), batchHeaderBytes)]
-		} else {
-			e.Data = nil
+func (s *Store) Headers(id record.GroupID, lo, hi uint64, fn func(e Entry, size int64) error) error {
+	return s.read(id, func(r *reader) error {
+		if err := r.checkRange(lo, hi); err != nil || lo == hi {
+			return err
 		}
-		return true, fn(e, size)
+		return r.scan(lo, hi-1, func(index uint64, h *stored) (bool, error) {
+			e := h.entry(index)
+			size := int64(len(e.Data))
+			if e.Kind == KindBatch {
+				e.Data = e.Data[:min(len(e.Data), batchHeaderBytes)]
+			} else {
+				e.Data = nil
+			}
+			lo = index + 1 // where to go on with another view
+			return true, fn(e, size)
+		})
 	})
 }
 
@@ -241,51 +258,53 @@ func (r *reader) currentPoint() (point, error) {
 // Errors: record.ErrOffsetOutOfRange before the log start or after the end, *CorruptError;
 // with an error out is buf as it was.
 func (s *Store) ReadFrom(id record.GroupID, from, limit record.Offset, maxBytes int64, buf []byte) (out []byte, next record.Offset, err error) {
-	r, err := s.view(id)
-	if err != nil {
-		return buf, from, err
-	}
-	defer func() {
-		if err = r.close(err); err != nil {
-			out, next = buf, from
+	err = s.read(id, func(r *reader) error {
+		out, next = buf, from
+		if from < r.g.base.LogStart || from > r.g.next {
+			return fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, from, r.g.base.LogStart, r.g.next)
 		}
-	}()
-	if from < r.g.base.LogStart || from > r.g.next {
-		return buf, from, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, from, r.g.base.LogStart, r.g.next)
-	}
-	if from >= min(limit, r.g.next) {
-		return buf, from, nil
-	}
-	index, err := r.seekOffset(from)
-	if err != nil {
-		return buf, from, err
-	}
-	out, next = buf, from
-	err = r.scan(index, r.g.last, func(index uint64, h *stored) (bool, error) {
-		switch {
-		case h.Pos > next: // the one that holds next should have come
-			return false, r.fault(index, "offsets", fmt.Errorf("%w: offset %d", errMissing, next))
-		case h.Kind != KindBatch || h.end() <= next:
-			return true, nil
-		case h.end() > limit, len(out) > len(buf) && int64(len(out)-len(buf)+len(h.Data)) > maxBytes:
-			return false, nil
+		if from >= min(limit, r.g.next) {
+			return nil
 		}
-		out = append(out, h.Data...)
-		next = h.end()
-		return next < limit, nil
+		index, err := r.seekOffset(from)
+		if err != nil {
+			return err
+		}
+		return r.scan(index, r.g.last, func(index uint64, h *stored) (bool, error) {
+			switch {
+			case h.Pos > next: // the one that holds next should have come
+				return false, r.fault(index, "offsets", fmt.Errorf("%w: offset %d", errMissing, next))
+			case h.Kind != KindBatch || h.end() <= next:
+				return true, nil
+			case h.end() > limit, len(out) > len(buf) && int64(len(out)-len(buf)+len(h.Data)) > maxBytes:
+				return false, nil
+			}
+			out = append(out, h.Data...)
+			next = h.end()
+			return next < limit, nil
+		})
 	})
-	return out, next, err
+	if err != nil {
+		return buf, from, err
+	}
+	return out, next, nil
 }
 
 // OffsetForTime finds the first batch below limit that is not wholly before the log start and
 // whose newest record is of time ms or later: its base offset and that newest time. false if
 // there is none.
 func (s *Store) OffsetForTime(id record.GroupID, ms int64, limit record.Offset) (o record.Offset, ts int64, ok bool, err error) {
-	r, err := s.view(id)
+	err = s.read(id, func(r *reader) (err error) {
+		o, ts, ok, err = r.offsetForTime(ms, limit)
+		return err
+	})
 	if err != nil {
 		return 0, 0, false, err
 	}
-	defer func() { err = r.close(err) }()
+	return o, ts, ok, nil
+}
+
+func (r *reader) offsetForTime(ms int64, limit record.Offset) (o record.Offset, ts int64, ok bool, err error) {
 	for i := range r.g.dirs {
 		seg := r.g.segment(i)
 		if seg.offset >= limit {
@@ -355,15 +374,18 @@ func (r *reader) points(seg segment, fn func(o record.Offset, p point) bool) err
 // BaseAt gives the base that keeps the batch which holds offset o, and everything after it:
 // what Update.Base wants for a log start of o. o is from the log start on, at most next.
 func (s *Store) BaseAt(id record.GroupID, o record.Offset) (b Base, err error) {
-	r, err := s.view(id)
-	if err != nil {
-		return b, err
-	}
-	defer func() { err = r.close(err) }()
+	err = s.read(id, func(r *reader) (err error) {
+		b, err = r.baseAt(o)
+		return err
+	})
+	return b, err
+}
+
+func (r *reader) baseAt(o record.Offset) (b Base, err error) {
 	g := &r.g
 	switch {
 	case o < g.base.LogStart || o > g.next:
-		return b, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, o, g.base.LogStart, g.next)
+		return b, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, g.id, o, g.base.LogStart, g.next)
 	case o == g.next:
 		return Base{Index: g.last, Term: g.term(g.last), NextOffset: g.next, LogStart: o}, nil
 	}

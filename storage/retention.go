@@ -16,16 +16,16 @@ import (
 // 32 KiB, ten minutes or one bucket are kept too much, never too little. At most limit.
 // false if nothing can go.
 func (s *Store) RetentionPoint(id record.GroupID, beforeMs int64, keepBytes int64, limit record.Offset) (keep record.Offset, ok bool) {
-	r, err := s.view(id)
+	err := s.read(id, func(r *reader) (err error) {
+		keep, err = r.retentionPoint(beforeMs, keepBytes)
+		keep = min(keep, limit)
+		ok = keep > r.g.base.LogStart
+		return err
+	})
 	if err != nil {
 		return 0, false
 	}
-	keep, err = r.retentionPoint(beforeMs, keepBytes)
-	if r.close(err) != nil {
-		return 0, false
-	}
-	keep = min(keep, limit)
-	return keep, keep > r.g.base.LogStart
+	return keep, ok
 }
 
 func (r *reader) retentionPoint(beforeMs, keepBytes int64) (record.Offset, error) {

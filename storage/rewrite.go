@@ -123,12 +123,30 @@ func (s *Store) rewrite(sl slot, live *liveSlot) (size int64, err error) {
 	if size, err = s.writeLive(path, sl, live); err != nil {
 		return 0, err
 	}
-	start, end := slotSpan(sl, sl)
-	_, err = s.db.IngestAndExcise(s.life, []string{path}, nil, nil, pebble.KeyRange{Start: start, End: end})
+	err = s.exchange(sl, path)
 	if err == nil {
 		err = s.disk.frozenErr()
 	}
 	return size, join(err, removeIfThere(s.disk, path))
+}
+
+// exchange puts the table at path in the place of a bucket.
+func (s *Store) exchange(sl slot, path string) error {
+	s.exchanging.Lock()
+	defer s.exchanging.Unlock()
+	s.exchanges.Add(1)
+	defer s.exchanges.Add(1)
+	start, end := slotSpan(sl, sl)
+	_, err := s.db.IngestAndExcise(s.life, []string{path}, nil, nil, pebble.KeyRange{Start: start, End: end})
+	return err
+}
+
+// exchangedSince waits for the end of an exchange that is under way, and tells whether one was
+// under way or ended since exchanges had the value before.
+func (s *Store) exchangedSince(before uint64) bool {
+	s.exchanging.Lock()
+	defer s.exchanging.Unlock()
+	return s.exchanges.Load() != before
 }
 
 // removeIfThere removes a file that the engine, or a crash, may have removed or left.

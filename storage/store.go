@@ -68,6 +68,9 @@ type Store struct {
 	rewritten  int           // buckets, in this call
 	unreadable map[slot]bool // buckets that cannot be rewritten
 
+	exchanging sync.Mutex    // held while a bucket's table is exchanged
+	exchanges  atomic.Uint64 // begun and ended ones: odd while one is under way
+
 	commits, syncs, payload, buckets, reclaimed, stalls, corruptions atomic.Int64
 }
 

@@ -62,12 +62,12 @@ func Verify(fs vfs.FS, dir string) (Report, error) {
 	return r, s.Close()
 }
 
-func (s *Store) verifyGroup(rep *Report, st GroupState) (err error) {
-	r, err := s.view(st.Group)
-	if err != nil {
-		return err
-	}
-	defer func() { err = r.close(err) }()
+func (s *Store) verifyGroup(rep *Report, st GroupState) error {
+	return s.read(st.Group, func(r *reader) error { return r.verify(rep, st) })
+}
+
+// verify is called once: a store that is verified is open for nobody else.
+func (r *reader) verify(rep *Report, st GroupState) error {
 	g := &r.g
 	c := &st.Checkpoint
 	switch {
