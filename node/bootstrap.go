@@ -376,7 +376,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	}
 	h := partition.NewHost(partition.HostConfig{
 		Node: id.Node, Boot: n.boot, Cluster: cluster, Unclean: unclean, Store: n.store, Outbox: outbox{n.peers}, Rand: n.opts.Rand,
-		Timing: n.opts.Timing, Limits: n.opts.Limits, Logger: n.log,
+		Timing: n.opts.Timing, Limits: n.memory.core, Logger: n.log,
 		Machine: n.machineOf, OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnFailed: n.fail, Room: n.room,
 	})
 	n.machine.onChange = n.wake

@@ -19,9 +19,6 @@ type broker struct{ n *Node }
 
 var _ wire.Broker = broker{}
 
-// maxFetchBytes bounds what one fetch reads, beyond the first batch that always comes whole.
-const maxFetchBytes = 1 << 20
-
 // What an acknowledgement bought, for answers.
 const (
 	boughtMajority = "fsync-majority"
@@ -336,7 +333,7 @@ func afterIf(on bool, d time.Duration) <-chan time.Time {
 // read takes batches from the store. It asks first for room in the connection's share of memory, and
 // waits for it as long as the connection lives.
 func (b broker) read(ctx context.Context, g record.GroupID, req wire.FetchRequest, limit record.Offset, res *wire.FetchResponse) error {
-	want := int64(max(min(req.MaxBytes, maxFetchBytes), 1))
+	want := max(min(int64(req.MaxBytes), b.n.memory.fetch), 1)
 	if req.Reserve != nil {
 		ctx, cancel := context.WithTimeout(ctx, wire.MaxTimeout)
 		defer cancel()

@@ -75,6 +75,10 @@ type Config struct {
 	// covers gossip only: the TCP connections are not encrypted by it.
 	ClusterSecretFile string `toml:"cluster-secret-file" value:"FILE" usage:"holds the cluster's gossip key: 16, 24 or 32 bytes in base64"`
 
+	// MemoryLimit is what the process should take at most, such as 64MiB. Empty: a part of what the control
+	// group or the board has. Every cache and queue is sized by it; see README.md.
+	MemoryLimit string `toml:"memory-limit" value:"SIZE" usage:"take at most so much memory, such as 64MiB; guessed from the control group or the board"`
+
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `toml:"log-level" value:"LEVEL" usage:"what is logged: debug, info, warn or error"`
 	// LogFormat is text or json.
@@ -202,6 +206,11 @@ func (c Config) Validate() error {
 	}
 	if _, err := c.ClusterSecret(); err != nil {
 		v.fault("cluster-secret-file", "%v", err)
+	}
+	if n, err := parseBytes(c.MemoryLimit); err != nil {
+		v.fault("memory-limit", "%v", err)
+	} else if n != 0 && n < leastMemory {
+		v.fault("memory-limit", "is %q; a node needs at least %d MiB", c.MemoryLimit, leastMemory>>20)
 	}
 	v.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	v.oneOf("log-format", c.LogFormat, "text", "json")

@@ -9,7 +9,7 @@
 // bootstrap.go finds or forms the cluster; reconcile.go makes this node what the metadata says;
 // autopilot.go is the metadata leader's part; propose.go changes the metadata from any node;
 // rpc.go is what nodes ask each other; broker.go, describe.go and admin.go serve clients;
-// groups.go coordinates consumer groups;
+// groups.go coordinates consumer groups; memory.go says who may hold how much (see README.md);
 // janitor.go applies retention; history.go remembers leaders; http.go serves health and metrics.
 //
 // Goroutines of this package, all started through Node.wg: bootstrap (until the node is in a

@@ -162,7 +162,7 @@ func (n *Node) openKafka() error {
 	if all := n.kafkaAddr(); len(all) > maxKafkaAddrBytes {
 		return fmt.Errorf("the addresses for Kafka clients take %d characters together (%s), at most %d; use shorter names", len(all), all, maxKafkaAddrBytes)
 	}
-	n.kafka.server = kafka.NewServer(kafka.Config{Broker: kafkaBroker{n}, Groups: kafkaGroups{n.groups}, AutoCreate: n.cfg.KafkaAutoCreate > 0, Logger: n.log})
+	n.kafka.server = kafka.NewServer(n.memory.kafka(kafka.Config{Broker: kafkaBroker{n}, Groups: kafkaGroups{n.groups}, AutoCreate: n.cfg.KafkaAutoCreate > 0, Logger: n.log}))
 	for _, l := range n.kafka.listeners {
 		handle := n.kafka.server.Handler(l.name)
 		l.accept = transport.New(transport.Config{

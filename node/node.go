@@ -63,6 +63,7 @@ type Node struct {
 	log          *slog.Logger
 	advertise    string
 	advertiseWhy string // for the log
+	memory       memoryBounds
 	boot         record.BootID
 	started      time.Time
 
@@ -170,6 +171,13 @@ func (n *Node) defaults() {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.memory = n.cfg.Budget().bounds()
+	if n.opts.MemTable != 0 {
+		n.memory.memTable = n.opts.MemTable
+	}
+	if n.opts.Limits != (partition.Limits{}) {
+		n.memory.core = n.opts.Limits
+	}
 	if n.opts.Status == nil {
 		n.opts.Status = func(string) {}
 	}
@@ -197,7 +205,7 @@ func (n *Node) openData() (err error) {
 		return err
 	}
 	n.store, err = storage.Open(n.cfg.DataDir, n.fs(), storage.Options{
-		MemTableSize: n.opts.MemTable, Logger: n.log,
+		MemTableSize: n.memory.memTable, CacheSize: n.memory.cache, Logger: n.log,
 		OnEvent: func(e storage.Event) {
 			n.log.Warn("storage: "+e.Text, "err", e.Err)
 			if e.Kind == storage.EventFatal {
@@ -219,8 +227,8 @@ func (n *Node) openListeners() (err error) {
 	if n.http, err = n.listen("http-addr", n.cfg.HTTPAddr); err != nil {
 		return err
 	}
-	n.peers = peer.New(peer.Config{Identity: n.identity, Handler: peerHandler{n}, Admit: n.admit, Dial: n.opts.Dial, Logger: n.log})
-	n.wire = wire.NewServer(wire.Config{Broker: broker{n}, Groups: nativeGroups{n.groups}, Logger: n.log})
+	n.peers = peer.New(peer.Config{Identity: n.identity, Handler: peerHandler{n}, Admit: n.admit, Dial: n.opts.Dial, Logger: n.log, Limits: n.memory.peers})
+	n.wire = wire.NewServer(n.memory.wire(wire.Config{Broker: broker{n}, Groups: nativeGroups{n.groups}, Logger: n.log}))
 	n.server = transport.New(transport.Config{Logger: n.log, Route: func(first [4]byte) transport.Handler {
 		if string(first[:]) == peer.Magic {
 			return n.peers.Accept
@@ -324,6 +332,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
+	n.cfg.Budget().log(n.log)
 	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.advertise, "why", n.advertiseWhy)
 	select {
 	case <-ctx.Done():

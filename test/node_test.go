@@ -246,15 +246,18 @@ func (n *node) metric(name string) float64 {
 	return 0
 }
 
-// rss is the resident memory of the node in bytes.
-func (n *node) rss() int64 {
+// rss is the resident memory of the node in bytes, peakRSS the most that it ever was.
+func (n *node) rss() int64     { return n.memory("VmRSS:") }
+func (n *node) peakRSS() int64 { return n.memory("VmHWM:") }
+
+func (n *node) memory(word string) int64 {
 	n.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.addr.PID))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, word); ok {
 			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			if err != nil {
 				n.t.Fatal(err)
@@ -262,7 +265,7 @@ func (n *node) rss() int64 {
 			return kb << 10
 		}
 	}
-	n.t.Fatal("/proc tells no VmRSS")
+	n.t.Fatal("/proc tells no " + word)
 	return 0
 }
 

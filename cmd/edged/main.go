@@ -63,6 +63,7 @@ func serve(cfg node.Config) error {
 	defer cancel()
 
 	log := newLogger(cfg)
+	cfg.Budget().Apply()
 	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
 	defer sd.close()
 	go func() {

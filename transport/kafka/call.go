@@ -49,8 +49,8 @@ func (q *call) identify(head []byte) error {
 	if (q.version < a.min || q.version > a.max) && q.key != keyApiVersions {
 		return broken(BadVersion, "%s version %d, this node speaks %d to %d", a.name, q.version, a.min, a.max)
 	}
-	if q.size > maxPlainRequest && !q.isProduce() {
-		return broken(BadLength, "a request %s of %d bytes, at most %d are taken", a.name, q.size, maxPlainRequest)
+	if most := q.conn.s.cfg.maxPlain(); q.size > most && !q.isProduce() {
+		return broken(BadLength, "a request %s of %d bytes, at most %d are taken", a.name, q.size, most)
 	}
 	return nil
 }

@@ -69,6 +69,9 @@ type Config struct {
 	// IdleTimeout closes a connection without requests. RequestTimeout is how long 64 KiB of a
 	// request may take to come once it has begun, WriteTimeout how long 64 KiB may take to leave.
 	IdleTimeout, RequestTimeout, WriteTimeout time.Duration
+	// DecodeBytes bounds what is decoded at one time while the counts in it are not proved; a plain request
+	// is at most a 128th of it.
+	DecodeBytes int64
 	// AutoCreate makes topics that clients ask metadata for, if the clients agree.
 	AutoCreate bool
 	// Logger gets what an operator should see. nil: slog.Default().
@@ -82,6 +85,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ConnBytes, DefaultConnBytes)
 	setDefault(&c.TotalBytes, DefaultTotalBytes)
 	setDefault(&c.FetchBytes, DefaultFetchBytes)
+	setDefault(&c.DecodeBytes, maxPlainRequest*decodeFactor)
 	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
 	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
 	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
@@ -91,6 +95,11 @@ func (c Config) withDefaults() Config {
 	c.ConnBytes = max(c.ConnBytes, int64(c.MaxRequest)+requestCost)
 	c.TotalBytes = max(c.TotalBytes, c.ConnBytes)
 	return c
+}
+
+// maxPlain bounds a request that is no produce, in bytes.
+func (c *Config) maxPlain() int32 {
+	return int32(min(maxPlainRequest, c.DecodeBytes/decodeFactor))
 }
 
 func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
@@ -104,10 +113,9 @@ func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
 // Goroutines: per connection a reader (the caller of the handler), a writer, and one for the
 // request being worked on, if it is not a produce.
 type Server struct {
-	cfg     Config
-	in, out *transport.Pool
-	// decoding has room for the largest plain request at decodeFactor.
-	decoding *semaphore.Weighted
+	cfg      Config
+	in, out  *transport.Pool
+	decoding *semaphore.Weighted // of DecodeBytes
 	metrics  counters
 	started  time.Time
 
@@ -122,7 +130,7 @@ type Server struct {
 // NewServer makes a server. It starts nothing.
 func NewServer(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, started: time.Now(), decoding: semaphore.NewWeighted(maxPlainRequest * decodeFactor)}
+	s := &Server{cfg: cfg, started: time.Now(), decoding: semaphore.NewWeighted(cfg.DecodeBytes)}
 	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
 	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
 	s.mu.conns = map[*conn]struct{}{}

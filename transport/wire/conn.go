@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"edged/record"
 	"edged/transport"
 )
@@ -35,7 +33,7 @@ type conn struct {
 	cancel  context.CancelFunc
 	greeted bool // reader only
 
-	requestMem, fetchMem budget
+	requestMem, fetchMem *transport.Share
 	fetches              atomic.Int32
 	writing              monotonic     // since when the present chunk is being written, by the server's age; 0: none is
 	calls                chan struct{} // capacity maxCalls: filled by unary, emptied by forget
@@ -84,9 +82,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		c.out = t.Conn
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	limit := s.cfg.ConnBytes
-	c.requestMem = budget{s, semaphore.NewWeighted(limit), s.in, &s.metrics.requestBytes, limit}
-	c.fetchMem = budget{s, semaphore.NewWeighted(limit), s.out, &s.metrics.responseBytes, limit}
+	c.requestMem, c.fetchMem = s.in.Share(s.cfg.ConnBytes), s.out.Share(s.cfg.ConnBytes)
 	c.mu.lanes = map[record.TopicPartition][]*produced{}
 	return c
 }
@@ -154,7 +150,7 @@ func (c *conn) readLoop() error {
 		if err != nil {
 			return c.lengthError(err)
 		}
-		held, err := c.requestMem.acquire(c.ctx, int64(size)+requestCost)
+		held, err := c.requestMem.Acquire(c.ctx, int64(size)+requestCost)
 		if err != nil {
 			return err
 		}
@@ -163,7 +159,7 @@ func (c *conn) readLoop() error {
 			c.s.metrics.bytesIn.Add(int64(size) + lengthSize)
 			err = c.dispatch(frame, held)
 		} else {
-			c.requestMem.release(held)
+			c.requestMem.Release(held)
 		}
 		if err != nil {
 			return err
@@ -229,10 +225,10 @@ func (c *conn) poke() {
 // forget gives back what an answer holds.
 func (c *conn) forget(a answer) {
 	if a.requestMem > 0 {
-		c.requestMem.release(a.requestMem)
+		c.requestMem.Release(a.requestMem)
 	}
 	if a.fetchMem > 0 {
-		c.fetchMem.release(a.fetchMem)
+		c.fetchMem.Release(a.fetchMem)
 	}
 	if a.call {
 		<-c.calls

@@ -33,7 +33,7 @@ func (q *request) fetch(b Broker) {
 			defer cancel()
 			stop := context.AfterFunc(c.ctx, cancel) // whatever ctx the broker takes
 			defer stop()
-			held, err = c.fetchMem.acquire(ctx, bytes)
+			held, err = c.fetchMem.Acquire(ctx, bytes)
 			return err
 		}
 		resp := b.Fetch(c.ctx, req)
@@ -49,17 +49,17 @@ func (q *request) fetch(b Broker) {
 
 // holdOnly changes what a fetch holds from what it reserved to what it read.
 func (c *conn) holdOnly(held, used int64) (int64, error) {
-	used = min(used, c.fetchMem.limit)
+	used = min(used, c.s.cfg.ConnBytes)
 	switch {
 	case used < held:
-		c.fetchMem.release(held - used)
+		c.fetchMem.Release(held - used)
 	case used > held:
 		// A first batch larger than MaxBytes. Waiting for the rest while holding a part
 		// could wait for others that do the same.
 		if held > 0 {
-			c.fetchMem.release(held)
+			c.fetchMem.Release(held)
 		}
-		return c.fetchMem.acquire(c.ctx, used)
+		return c.fetchMem.Acquire(c.ctx, used)
 	}
 	return used, nil
 }

@@ -55,12 +55,12 @@ func (c *conn) dispatch(frame []byte, held int64) error {
 	head, body, err := parseRequest(frame)
 	q := &request{c: c, head: head, body: body, held: held}
 	if err != nil {
-		c.requestMem.release(held)
+		c.requestMem.Release(held)
 		return &protocolError{reason: BadHeader, correlation: head.correlation,
 			err: fmt.Errorf("%w: not a request: %w", record.ErrInvalidRequest, err)}
 	}
 	if !c.greeted && head.api != APIHello {
-		c.requestMem.release(held)
+		c.requestMem.Release(held)
 		return &protocolError{reason: BadHello, correlation: head.correlation,
 			err: fmt.Errorf("%w: a connection begins with hello (api 0), not with %s", record.ErrInvalidRequest, head.api)}
 	}
@@ -145,7 +145,7 @@ func (q *request) answer(err error, body Message) {
 // holds until it is written: a client that sends and never reads is stopped by it.
 func (q *request) toAnswer(err error, body Message) answer {
 	if q.held > requestCost {
-		q.c.requestMem.release(q.held - requestCost)
+		q.c.requestMem.Release(q.held - requestCost)
 		q.held = requestCost
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -43,7 +43,7 @@ func (m *monotonic) Load() time.Duration   { return time.Duration(m.ns.Load()) }
 
 // counters is what stands behind Metrics.
 type counters struct {
-	accepted, refused, stalled, bytesIn, bytesOut, requestBytes, responseBytes gauge
+	accepted, refused, stalled, bytesIn, bytesOut gauge
 
 	mu                         sync.Mutex
 	requests, errors, badframe map[string]int64
@@ -55,7 +55,6 @@ func (c *counters) read() Metrics {
 	return Metrics{
 		Accepted: c.accepted.Load(), Refused: c.refused.Load(), Stalled: c.stalled.Load(),
 		BytesIn: c.bytesIn.Load(), BytesOut: c.bytesOut.Load(),
-		RequestBytes: c.requestBytes.Load(), ResponseBytes: c.responseBytes.Load(),
 		Requests: maps.Clone(c.requests), Errors: maps.Clone(c.errors), BadFrames: maps.Clone(c.badframe),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"edged/record"
+	"edged/transport"
 )
 
 // drawn reads the fenced blocks of bytes: in each line what stands before two spaces.
@@ -185,7 +186,7 @@ func TestReadme_limits(t *testing.T) {
 		fmt.Sprintf("| hello | %.0f s |", DefaultHandshakeTimeout.Seconds()),
 		fmt.Sprintf("after its length | %.0f s |", DefaultFrameTimeout.Seconds()),
 		fmt.Sprintf("%d KiB of answers to be taken by the client | %.0f s |", writeChunk>>10, DefaultWriteTimeout.Seconds()),
-		fmt.Sprintf("| the same while others wait for memory | %.0f s |", stallLimit.Seconds()),
+		fmt.Sprintf("| the same while others wait for memory | %.0f s |", transport.StallLimit.Seconds()),
 		fmt.Sprintf("1 MiB + 12 B + %d KiB (`max_frame`)", FrameSlack>>10),
 	} {
 		if !strings.Contains(text, want) {

@@ -1,16 +1,14 @@
 package wire
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"edged/record"
+	"edged/transport"
 )
 
 // Defaults of Config.
@@ -41,9 +39,6 @@ const (
 	// error frame: closing it with unread bytes would take the frame away from the client.
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
-	// stallLimit is how long a connection may take nothing of its answers while others wait
-	// for the memory that they hold. As long as nobody waits it has the whole WriteTimeout.
-	stallLimit = 5 * time.Second
 )
 
 // Config says what a Server serves and how much of it. Zero fields get the defaults above.
@@ -101,16 +96,14 @@ func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
 // request that is not a produce; their number is bounded by ConnBytes and TotalBytes.
 type Server struct {
 	cfg     Config
-	in, out *semaphore.Weighted // TotalBytes of requests, and of fetched batches
+	in, out *transport.Pool // TotalBytes of requests, and of fetched batches
 	metrics counters
 	started time.Time
 
 	mu struct {
 		sync.Mutex
-		closed  bool
-		conns   map[*conn]struct{}
-		waiting int         // requests that wait for a part of TotalBytes
-		relief  *time.Timer // runs relieve; nil while nobody waits
+		closed bool
+		conns  map[*conn]struct{}
 	}
 	running sync.WaitGroup // one per Handle; added to only under mu and only while not closed
 }
@@ -118,13 +111,9 @@ type Server struct {
 // NewServer makes a server. It starts nothing.
 func NewServer(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{
-		cfg: cfg,
-		in:  semaphore.NewWeighted(cfg.TotalBytes),
-		out: semaphore.NewWeighted(cfg.TotalBytes),
-
-		started: time.Now(),
-	}
+	s := &Server{cfg: cfg, started: time.Now()}
+	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
+	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
 	s.mu.conns = map[*conn]struct{}{}
 	return s
 }
@@ -147,13 +136,12 @@ func (s *Server) Handle(nc net.Conn) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.mu.closed = true
-	if s.mu.relief != nil {
-		s.mu.relief.Stop()
-	}
 	for c := range s.mu.conns {
 		c.abort()
 	}
 	s.mu.Unlock()
+	s.in.Close()
+	s.out.Close()
 	s.running.Wait()
 	return nil
 }
@@ -164,7 +152,7 @@ func (s *Server) Metrics() Metrics {
 	open := len(s.mu.conns)
 	s.mu.Unlock()
 	m := s.metrics.read()
-	m.Connections = int64(open)
+	m.Connections, m.RequestBytes, m.ResponseBytes = int64(open), s.in.InUse(), s.out.InUse()
 	return m
 }
 
@@ -190,67 +178,19 @@ func (s *Server) dismiss(c *conn) {
 	s.running.Done()
 }
 
-// wait counts requests that wait for memory in, and out again.
-func (s *Server) wait(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.waiting += n
-	if s.mu.waiting > 0 && s.mu.relief == nil && !s.mu.closed {
-		s.mu.relief = time.AfterFunc(stallLimit/5, s.relieve)
-	}
-}
-
 // relieve drops connections whose clients leave their answers lying while others wait for
 // memory: a few consumers that stand still must not stop all the rest.
 func (s *Server) relieve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.relief = nil
-	if s.mu.waiting == 0 || s.mu.closed {
-		return
-	}
 	for c := range s.mu.conns {
-		if at := c.writing.Load(); at != 0 && s.age()-at > stallLimit {
+		if at := c.writing.Load(); at != 0 && s.age()-at > transport.StallLimit {
 			s.metrics.stalled.Add(1)
 			s.cfg.Logger.Warn("a native client does not read its answers and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
 			c.abort()
 		}
 	}
-	s.mu.relief = time.AfterFunc(stallLimit/5, s.relieve)
 }
 
 // age is the monotonic time since the server was made, never 0.
 func (s *Server) age() time.Duration { return time.Since(s.started) + 1 }
-
-// budget is one connection's share of memory in one direction.
-type budget struct {
-	server      *Server
-	conn, total *semaphore.Weighted
-	inUse       *gauge
-	limit       int64
-}
-
-// acquire waits for room. More than the limit counts as the limit.
-func (b *budget) acquire(ctx context.Context, n int64) (int64, error) {
-	n = min(n, b.limit)
-	if err := b.conn.Acquire(ctx, n); err != nil {
-		return 0, err
-	}
-	if !b.total.TryAcquire(n) {
-		b.server.wait(1)
-		err := b.total.Acquire(ctx, n)
-		b.server.wait(-1)
-		if err != nil {
-			b.conn.Release(n)
-			return 0, err
-		}
-	}
-	b.inUse.Add(n)
-	return n, nil
-}
-
-func (b *budget) release(n int64) {
-	b.inUse.Add(-n)
-	b.total.Release(n)
-	b.conn.Release(n)
-}

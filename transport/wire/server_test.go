@@ -528,7 +528,7 @@ func TestServer_clientsThatDoNotReadDoNotStopOthers(t *testing.T) {
 		if err := r.greet().ask(APIFetch, &FetchRequest{Topic: "t", MaxBytes: 1 << 20}, &FetchResponse{}); err != nil {
 			t.Error(err)
 		}
-		if waited := time.Since(began); waited > 2*stallLimit {
+		if waited := time.Since(began); waited > 2*transport.StallLimit {
 			t.Errorf("a client that reads waited %v", waited)
 		}
 		time.Sleep(DefaultWriteTimeout / 2)
