@@ -114,11 +114,11 @@ func BenchmarkPlace1000(b *testing.B) {
 func BenchmarkPlanAtRest4000(b *testing.B) {
 	p := large(b, 5, 4, 1000).Picture()
 	alive := allAlive(p)
-	if cmds := Plan(p, alive, alive); len(cmds) > 0 {
+	if cmds := Plan(p, alive, alive, nil); len(cmds) > 0 {
 		b.Fatalf("not at rest: %+v", cmds[0])
 	}
 	for b.Loop() {
-		Plan(p, alive, alive)
+		Plan(p, alive, alive, nil)
 	}
 }
 

@@ -265,7 +265,7 @@ func (g *generator) command(p *Picture) Command {
 		}
 		return &NodeLeft{ID: g.node(), Cancel: g.IntN(3) > 0}
 	}
-	if cmds := Plan(p, g.alive(p), g.alive(p)); len(cmds) > 0 {
+	if cmds := Plan(p, g.alive(p), g.alive(p), nil); len(cmds) > 0 {
 		return cmds[g.IntN(len(cmds))]
 	}
 	return g.register()

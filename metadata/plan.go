@@ -16,6 +16,7 @@ const MaxMovesInFlight = 8
 //
 //   - a replica that was to be added on a node that has died is given to another node;
 //   - replicas leave nodes that are leaving or were removed;
+//   - replicas on nodes that are gone are given to others, if there are any to take them;
 //   - partitions of fewer replicas than wanted get one more, those of more give one up;
 //   - preferred leaders are spread evenly among the replicas that are there.
 //
@@ -24,15 +25,12 @@ const MaxMovesInFlight = 8
 //
 // alive should be forgiving, so that a node that starts again or loses its Wi-Fi for a
 // while counts as alive all the time. up are the nodes that are connected now: a replica is
-// only given up while most of those that stay are up, and one that is not up goes first.
-func Plan(p *Picture, alive, up map[record.NodeID]bool) []Command {
-	pl := planner{p: p, alive: alive, up: up, balance: newBalance(p), usable: map[record.NodeID]bool{}}
-	for _, n := range p.usable() {
-		pl.usable[n.ID] = true
-		if alive[n.ID] && up[n.ID] {
-			pl.candidates = append(pl.candidates, n)
-		}
-	}
+// only given up while most of the partition's are up and most of those that stay, and one
+// that is not up goes first. gone are the nodes that have been away so long that what they
+// hold should be somewhere else.
+func Plan(p *Picture, alive, up, gone map[record.NodeID]bool) []Command {
+	pl := newPlanner(p, alive, up)
+	pl.gone = gone
 	budget := MaxMovesInFlight - pl.inFlight()
 	var out []Command
 	for _, t := range p.byName {
@@ -49,12 +47,37 @@ func Plan(p *Picture, alive, up map[record.NodeID]bool) []Command {
 	return out
 }
 
+// Movable counts the replicas of a leaving node that are on their way to other nodes, or can be sent.
+// Those that it holds beyond that wait for a node that can take them.
+func Movable(p *Picture, node record.NodeID, alive, up map[record.NodeID]bool) int {
+	pl := newPlanner(p, alive, up)
+	n := 0
+	for _, held := range p.ReplicasOn(node) {
+		changing := len(held.Partition.Adding)+len(held.Partition.Removing) > 0 && pl.deadAdding(held.Partition) < 0
+		if changing || pl.next(held.Topic, held.Partition) != nil {
+			n++
+		}
+	}
+	return n
+}
+
 type planner struct {
-	p          *Picture
-	alive, up  map[record.NodeID]bool
-	usable     map[record.NodeID]bool // registered and not leaving
-	candidates []*Node                // usable and alive
-	balance    *balance               // goes on counting what is planned
+	p               *Picture
+	alive, up, gone map[record.NodeID]bool
+	usable          map[record.NodeID]bool // registered and not leaving
+	candidates      []*Node                // usable and alive
+	balance         *balance               // goes on counting what is planned
+}
+
+func newPlanner(p *Picture, alive, up map[record.NodeID]bool) *planner {
+	pl := &planner{p: p, alive: alive, up: up, balance: newBalance(p), usable: map[record.NodeID]bool{}}
+	for _, n := range p.usable() {
+		pl.usable[n.ID] = true
+		if alive[n.ID] && up[n.ID] {
+			pl.candidates = append(pl.candidates, n)
+		}
+	}
+	return pl
 }
 
 // inFlight counts the partitions that are changing. One that waits for a dead node alone
@@ -92,10 +115,12 @@ func (pl *planner) next(t *Topic, part *Partition) []record.NodeID {
 		want = AutoReplicas(len(pl.usable))
 	}
 	if bad := slices.IndexFunc(nodes, func(n record.NodeID) bool { return !pl.usable[n] }); bad >= 0 {
-		if len(nodes) > want {
-			return pl.drop(nodes, bad)
+		return pl.evict(part, nodes, bad, want)
+	}
+	if gone := slices.IndexFunc(nodes, func(n record.NodeID) bool { return pl.gone[n] }); gone >= 0 && len(nodes) <= want {
+		if moved := pl.evict(part, nodes, gone, want); moved != nil {
+			return moved
 		}
-		return pl.substitute(part, nodes, bad)
 	}
 	switch {
 	case len(nodes) < want:
@@ -112,6 +137,22 @@ func (pl *planner) next(t *Topic, part *Partition) []record.NodeID {
 		return left
 	}
 	return pl.level(nodes)
+}
+
+// evict takes the replica at position i away, nil if that has to wait: without a majority the partition
+// could not do it.
+func (pl *planner) evict(part *Partition, nodes []record.NodeID, i, want int) []record.NodeID {
+	if !pl.mostUp(nodes) {
+		return nil
+	}
+	if len(nodes) <= want {
+		return pl.substitute(part, nodes, i)
+	}
+	left := pl.drop(slices.Clone(nodes), i)
+	if !pl.mostUp(left) {
+		return nil
+	}
+	return left
 }
 
 // candidate is the best node to add a replica on, nil if there is none.

@@ -53,10 +53,10 @@ func (voters raftGroups) lead(t *testing.T, c *Cluster, alive map[record.NodeID]
 func settle(t *testing.T, c *Cluster, groups raftGroups, alive map[record.NodeID]bool) {
 	t.Helper()
 	for range 2000 {
-		cmds := Plan(c.Picture(), alive, alive)
+		cmds := Plan(c.Picture(), alive, alive, nil)
 		if len(cmds) == 0 {
 			groups.lead(t, c, alive)
-			if len(Plan(c.Picture(), alive, alive)) == 0 {
+			if len(Plan(c.Picture(), alive, alive, nil)) == 0 {
 				return
 			}
 		}
@@ -69,7 +69,7 @@ func settle(t *testing.T, c *Cluster, groups raftGroups, alive map[record.NodeID
 		}
 		groups.lead(t, c, alive)
 	}
-	t.Fatalf("the plan never comes to an end: now it is %+v", Plan(c.Picture(), alive, alive)[0])
+	t.Fatalf("the plan never comes to an end: now it is %+v", Plan(c.Picture(), alive, alive, nil)[0])
 }
 
 // checkStep asserts that one replica at most comes, and one at most goes.
@@ -183,7 +183,7 @@ func TestPlan_leavingWaits(t *testing.T) {
 	topic.Replication = 3
 	must[any](t, c, topic)
 	must[any](t, c, &NodeLeft{ID: 1})
-	if cmds := Plan(c.Picture(), allAlive(c.Picture()), allAlive(c.Picture())); len(cmds) != 0 {
+	if cmds := Plan(c.Picture(), allAlive(c.Picture()), allAlive(c.Picture()), nil); len(cmds) != 0 {
 		t.Fatalf("planned %+v", cmds[0])
 	}
 	must[any](t, c, &RegisterNode{info(4)})
@@ -204,7 +204,7 @@ func TestPlan_deadIsNotGone(t *testing.T) {
 		for n := 1; n <= dead; n++ {
 			alive[record.NodeID(n)] = false
 		}
-		for _, cmd := range Plan(c.Picture(), alive, alive) {
+		for _, cmd := range Plan(c.Picture(), alive, alive, nil) {
 			at, _ := c.Picture().Group(cmd.(*SetReplicas).Group)
 			was, now := nodesOf(at.Partition.Replicas), slices.Clone(cmd.(*SetReplicas).Nodes)
 			slices.Sort(was)
@@ -216,19 +216,84 @@ func TestPlan_deadIsNotGone(t *testing.T) {
 	}
 }
 
+// TestPlan_goneIsReplaced: what a node held that is gone is made anew on another, if there is one and
+// the partition can decide on it.
+func TestPlan_goneIsReplaced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		nodes int
+		away  nodes
+		on    nodes
+		want  nodes
+	}{
+		"there is another node":        {4, nodes{2}, nodes{1, 2, 3}, nodes{1, 3, 4}},
+		"the preferred leader is gone": {4, nodes{1}, nodes{1, 2, 3}, nodes{2, 3, 4}},
+		"there is none":                {3, nodes{2}, nodes{1, 2, 3}, nodes{1, 2, 3}},
+		"without a majority":           {5, nodes{2, 3}, nodes{1, 2, 3}, nodes{1, 2, 3}},
+		"two of five, one by one":      {7, nodes{2, 3}, nodes{1, 2, 3, 4, 5}, nodes{1, 4, 5, 6, 7}},
+		"the only replica":             {3, nodes{2}, nodes{2}, nodes{2}},
+	} {
+		c, groups := cluster(t, tc.nodes), raftGroups{}
+		topic := newTopic("t", tc.on)
+		topic.Replication = int16(len(tc.on))
+		must[any](t, c, topic)
+		alive, gone := allAlive(c.Picture()), map[record.NodeID]bool{}
+		for _, n := range tc.away {
+			alive[n] = false
+		}
+		if cmds := Plan(c.Picture(), alive, alive, gone); len(cmds) != 0 {
+			t.Errorf("%s: away is not gone, and the plan is %+v", name, cmds[0])
+		}
+		for _, n := range tc.away {
+			gone[n] = true
+		}
+		for range 10 {
+			for _, cmd := range Plan(c.Picture(), alive, alive, gone) {
+				must[any](t, c, cmd)
+			}
+			groups.lead(t, c, alive)
+		}
+		got := nodesOf(c.Picture().Topic("t").Partitions[0].Replicas)
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: the replicas are on %v", name, got)
+		}
+	}
+}
+
+// TestPlan_leavingKeepsAMajority: a partition does not give up a live replica on a leaving node while
+// most of the others are away, and a move that nobody could decide on is not begun.
+func TestPlan_leavingKeepsAMajority(t *testing.T) {
+	c := cluster(t, 4)
+	must[any](t, c, newTopic("t", nodes{1, 2, 3}))
+	must[any](t, c, &NodeLeft{ID: 1})
+	must[any](t, c, &AlterTopic{Name: "t", Set: map[string]string{ReplicationKey: "2"}})
+	alive := allAlive(c.Picture())
+	alive[2] = false
+	if cmds := Plan(c.Picture(), alive, alive, nil); len(cmds) != 0 {
+		t.Errorf("one of the two others is away, and the plan is %+v", cmds[0])
+	}
+	if n := Movable(c.Picture(), 1, alive, alive); n != 0 {
+		t.Errorf("%d replicas can be moved", n)
+	}
+	alive[2] = true
+	if n := Movable(c.Picture(), 1, alive, alive); n != 1 {
+		t.Errorf("%d replicas can be moved when all are there", n)
+	}
+}
+
 func TestPlan_targetDiesOnTheWay(t *testing.T) {
 	c, groups := cluster(t, 1), raftGroups{}
 	must[any](t, c, newTopic("t", nodes{1}))
 	must[any](t, c, &RegisterNode{info(2)})
 	alive := allAlive(c.Picture())
-	must[any](t, c, Plan(c.Picture(), alive, alive)[0])
+	must[any](t, c, Plan(c.Picture(), alive, alive, nil)[0])
 	alive[2] = false
-	if cmds := Plan(c.Picture(), alive, alive); len(cmds) != 0 {
+	if cmds := Plan(c.Picture(), alive, alive, nil); len(cmds) != 0 {
 		t.Fatalf("there is nobody else, and the plan is %+v", cmds[0])
 	}
 	must[any](t, c, &RegisterNode{info(3)})
 	alive[3] = true
-	must[any](t, c, Plan(c.Picture(), alive, alive)[0])
+	must[any](t, c, Plan(c.Picture(), alive, alive, nil)[0])
 	part := c.Picture().Topic("t").Partitions[0]
 	if !slices.Equal(nodesOf(part.Replicas), nodes{1, 3}) || len(part.Removing) != 1 || part.Removing[0].Node() != 2 {
 		t.Fatalf("%+v", part)
@@ -248,14 +313,14 @@ func TestPlan_deadMovesDoNotBlock(t *testing.T) {
 	must[any](t, c, newTopic("auto", all...))
 	must[any](t, c, &RegisterNode{info(2)})
 	alive := allAlive(c.Picture())
-	first := Plan(c.Picture(), alive, alive)
+	first := Plan(c.Picture(), alive, alive, nil)
 	if len(first) != MaxMovesInFlight {
 		t.Fatalf("%d moves at a time", len(first))
 	}
 	for _, cmd := range first {
 		must[any](t, c, cmd)
 	}
-	if cmds := Plan(c.Picture(), alive, alive); len(cmds) != 0 {
+	if cmds := Plan(c.Picture(), alive, alive, nil); len(cmds) != 0 {
 		t.Fatalf("%d more moves", len(cmds))
 	}
 	alive[2] = false
@@ -277,7 +342,7 @@ func TestPlan_waitsForTheOldReplica(t *testing.T) {
 	old := c.Picture().Topic("t").Partitions[0].Replicas
 	must[any](t, c, &SetReplicas{Group: 1, Nodes: nodes{1}})
 	must[any](t, c, &ReplicasChanged{Group: 1, Removed: old[1:]})
-	if cmds := Plan(c.Picture(), allAlive(c.Picture()), allAlive(c.Picture())); len(cmds) != 0 {
+	if cmds := Plan(c.Picture(), allAlive(c.Picture()), allAlive(c.Picture()), nil); len(cmds) != 0 {
 		t.Fatalf("planned %+v", cmds[0])
 	}
 	must[any](t, c, &TombstoneDone{Node: 2, Done: c.Picture().Tombstones(2)})
@@ -307,7 +372,7 @@ func TestPlan_givesUpTheDead(t *testing.T) {
 		must[any](t, c, &AlterTopic{Name: "t", Set: map[string]string{ReplicationKey: "2"}})
 		alive := allAlive(c.Picture())
 		alive[dead] = false
-		cmd := Plan(c.Picture(), alive, alive)[0].(*SetReplicas)
+		cmd := Plan(c.Picture(), alive, alive, nil)[0].(*SetReplicas)
 		if slices.Contains(cmd.Nodes, dead) || len(cmd.Nodes) != 2 {
 			t.Errorf("node %d is dead and the plan is %v", dead, cmd.Nodes)
 		}
@@ -339,7 +404,7 @@ func TestPlan_random(t *testing.T) {
 					cmds = []Command{&DeleteTopic{Name: g.topic()}}
 				}
 			default:
-				cmds = Plan(p, alive, alive)
+				cmds = Plan(p, alive, alive, nil)
 			}
 			for _, cmd := range cmds {
 				data, err := Encode(cmd)

@@ -232,7 +232,7 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("does not restore its own snapshot: %v", err)
 		}
 		alive := allAlive(p)
-		_ = Plan(p, alive, alive)
+		_ = Plan(p, alive, alive, nil)
 		_, _ = Place(p, alive, 3, AutoReplication)
 		_ = DesiredVoters(p, nil, alive, true)
 		for _, topic := range p.Topics() {

@@ -72,12 +72,9 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 		return true
 	}
 	up := n.up()
-	alive := map[record.NodeID]bool{}
-	for _, node := range p.NodesSorted() {
-		alive[node.ID] = up[node.ID] || n.alive.since(node.ID) < forgiving
-	}
+	alive := n.forgiven(p, up)
 	more = n.keepVoters(p, h, v, up)
-	for _, cmd := range metadata.Plan(p, alive, up) {
+	for _, cmd := range metadata.Plan(p, alive, up, n.gone(p, up)) {
 		more = true
 		if _, err := n.propose(ctx, cmd); err != nil {
 			n.log.Warn("a step of the plan was not taken", "step", cmd, "err", err)
@@ -85,6 +82,28 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 		}
 	}
 	return more
+}
+
+// forgiven are the nodes that are connected or were so a moment ago.
+func (n *Node) forgiven(p *metadata.Picture, up map[record.NodeID]bool) map[record.NodeID]bool {
+	alive := map[record.NodeID]bool{}
+	for _, node := range p.NodesSorted() {
+		alive[node.ID] = up[node.ID] || n.alive.since(node.ID) < forgiving
+	}
+	return alive
+}
+
+// gone are the nodes that have been away so long that what they hold should be somewhere else.
+func (n *Node) gone(p *metadata.Picture, up map[record.NodeID]bool) map[record.NodeID]bool {
+	after := n.cfg.replaceAfter()
+	if after <= 0 || time.Since(n.started) < after {
+		return nil
+	}
+	gone := map[record.NodeID]bool{}
+	for _, node := range p.NodesSorted() {
+		gone[node.ID] = !up[node.ID] && n.alive.since(node.ID) > after
+	}
+	return gone
 }
 
 // keepVoters asks the Core to make the metadata group what it should be: 1, 3 or 5 voters, every

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -70,6 +71,9 @@ type Config struct {
 	// nothing formed before all of them agree. 0 is not set: a node without a Join list is
 	// then a cluster of one.
 	BootstrapExpect int `toml:"bootstrap-expect" value:"N" usage:"form the cluster once this many new nodes have met"`
+	// ReplaceAfter is how long a node may be away before its replicas are given to other nodes, as a Go
+	// duration; "0" is for ever. The node that leads the metadata goes by its own.
+	ReplaceAfter string `toml:"replace-after" value:"DURATION" usage:"a node that is away for so long has its replicas made anew on others, if there are enough; 0 waits for ever"`
 	// ClusterSecretFile names a file that holds 16, 24 or 32 random bytes in base64, the
 	// same on every node. With it gossip is encrypted and strangers cannot speak it. It
 	// covers gossip only: the TCP connections are not encrypted by it.
@@ -104,6 +108,7 @@ func DefaultConfig() Config {
 		KafkaAddr:       ":9092",
 		KafkaGroupDelay: 1000,
 		HTTPAddr:        "127.0.0.1:7480",
+		ReplaceAfter:    "30m",
 		LogLevel:        "info",
 		LogFormat:       "text",
 	}
@@ -204,6 +209,9 @@ func (c Config) Validate() error {
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxBootstrapExpect {
 		v.fault("bootstrap-expect", "is %d; it is 1 to %d, or 0 for not set", c.BootstrapExpect, maxBootstrapExpect)
 	}
+	if d, err := time.ParseDuration(c.ReplaceAfter); err != nil || d < 0 {
+		v.fault("replace-after", "is %q; it is a duration such as 30m or 2h, or 0 to wait for ever", c.ReplaceAfter)
+	}
 	if _, err := c.ClusterSecret(); err != nil {
 		v.fault("cluster-secret-file", "%v", err)
 	}
@@ -215,6 +223,12 @@ func (c Config) Validate() error {
 	v.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	v.oneOf("log-format", c.LogFormat, "text", "json")
 	return v.err()
+}
+
+// replaceAfter is ReplaceAfter for programs, 0 for ever.
+func (c Config) replaceAfter() time.Duration {
+	d, _ := time.ParseDuration(c.ReplaceAfter) // Validate has looked at it; empty is for ever
+	return d
 }
 
 // validator collects the faults of one Config.

@@ -80,10 +80,16 @@ func startNode(t *testing.T, expect int, join ...string) *testNode {
 
 func startNodeIn(t *testing.T, dir string, expect int, join ...string) *testNode {
 	t.Helper()
+	return startNodeWith(t, dir, func(*Config) {}, expect, join...)
+}
+
+func startNodeWith(t *testing.T, dir string, change func(*Config), expect int, join ...string) *testNode {
+	t.Helper()
 	cfg := DefaultConfig()
 	cfg.DataDir, cfg.NodeName, cfg.Advertise = dir, "test", "127.0.0.1"
 	cfg.NativeAddr, cfg.GossipAddr, cfg.KafkaAddr, cfg.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.BootstrapExpect, cfg.Join, cfg.KafkaGroupDelay = expect, join, 100
+	change(&cfg)
 	tn := &testNode{done: make(chan error, 1), open: map[io.Closer]bool{}}
 	n, err := New(cfg, Options{
 		Logger: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -150,10 +156,15 @@ func await(t *testing.T, what string, ok func() bool) {
 // startCluster starts nodes that form a cluster, with a topic t of 6 partitions.
 func startCluster(t *testing.T, size int) []*testNode {
 	t.Helper()
+	return startClusterWith(t, size, func(*Config) {})
+}
+
+func startClusterWith(t *testing.T, size int, change func(*Config)) []*testNode {
+	t.Helper()
 	var nodes []*testNode
 	var join []string
 	for range size {
-		n := startNode(t, size, join...)
+		n := startNodeWith(t, t.TempDir(), change, size, join...)
 		nodes = append(nodes, n)
 		join = []string{nodes[0].Addrs().Gossip}
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,29 @@ func TestReconcile_oldMetadataMakesNoReplica(t *testing.T) {
 		startNodeIn(t, dir, 3, alone.Addrs().Gossip)
 	}
 	await(t, "the replica, by a current copy", made)
+}
+
+// What a node held that has been away for replace-after is made anew on another node.
+func TestAutopilot_replacesWhatAGoneNodeHeld(t *testing.T) {
+	t.Parallel()
+	nodes := startClusterWith(t, 3, func(c *Config) { c.ReplaceAfter = "1s" })
+	fourth := startNodeIn(t, t.TempDir(), 0, nodes[0].Addrs().Gossip)
+	await(t, "four nodes", func() bool { return len(nodes[0].machine.Picture().NodesSorted()) == 4 })
+	lost := nodes[2].ident.Get().Node
+	nodes[2].stop()
+	nodes = append(nodes[:2], fourth)
+	await(t, "t is on the three that are left", func() bool {
+		for _, n := range nodes {
+			n.wake()
+		}
+		for _, p := range nodes[0].machine.Picture().Topic("t").Partitions {
+			on := nodesOf(p.Replicas)
+			if len(on) != 3 || slices.Contains(on, lost) || len(p.Adding)+len(p.Removing) > 0 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // forgetReplica removes a replica from a stopped node's disk.

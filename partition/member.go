@@ -220,8 +220,9 @@ func (c *Core) nextChange(g *group) (changes []*pb.ConfChangeSingle, wait record
 	return nil, 0
 }
 
-// changeVoters promotes and demotes in one joint change, as soon as the new voters have caught up. A
-// leader that is to go hands over first, so that the group is never without one.
+// changeVoters promotes and demotes in one joint change, as soon as the new voters have caught up and
+// most of those that will vote then live. A leader that is to go hands over first, so that the group is
+// never without one.
 func (c *Core) changeVoters(g *group, t *Assignment) (changes []*pb.ConfChangeSingle, wait record.ReplicaID) {
 	for _, r := range t.Voters {
 		if slices.Contains(g.conf.Voters, r) {
@@ -232,6 +233,9 @@ func (c *Core) changeVoters(g *group, t *Assignment) (changes []*pb.ConfChangeSi
 			return nil, r
 		}
 		changes = append(changes, change(pb.ConfChangeAddNode, r))
+	}
+	if dead := slices.IndexFunc(t.Voters, func(r record.ReplicaID) bool { return !c.live(r.Node()) }); dead >= 0 && !c.mostLive(t.Voters) {
+		return nil, t.Voters[dead]
 	}
 	for _, r := range g.conf.Voters {
 		if r != g.replica && !slices.Contains(t.Voters, r) {

@@ -187,6 +187,27 @@ func TestMember_replicaIsReplacedAndTheOldOneRemoved(t *testing.T) {
 	s.finish([]record.GroupID{1})
 }
 
+// A change that would leave most of the votes with dead nodes waits: the group goes on with those it has.
+func TestMember_voteIsNotTakenWhileMostOfTheRestAreDead(t *testing.T) {
+	s := newSim(t, 6, 3)
+	s.create(1, 3)
+	s.await("a leader", time.Second, s.led(1))
+	s.put(1, 20)
+	s.crash(2, true)
+	s.await("a leader", 3*time.Second, s.led(1))
+	voters := s.replicas(1, 0, 2)
+	s.reassign(1, voters...)
+	s.run(5 * time.Second)
+	s.put(1, 5)
+	if l := s.leader(1); l < 0 || len(s.group(l, 1).conf.Voters) != 3 {
+		t.Fatal("a live voter was given up")
+	}
+	s.boot(2)
+	s.await("the assigned voters", 10*time.Second, s.has(1, voters...))
+	s.retireOld(1, voters)
+	s.finish([]record.GroupID{1})
+}
+
 func TestMember_leaderThatIsToLeaveHandsOver(t *testing.T) {
 	s := newSim(t, 5, 4)
 	s.create(1, 3)

@@ -142,16 +142,18 @@ func (c *Core) live(n record.NodeID) bool {
 
 // quorumLive tells whether the live voters are a majority, of both halves of a joint configuration.
 func (c *Core) quorumLive(g *group) bool {
-	half := func(voters []record.ReplicaID) bool {
-		n := 0
-		for _, v := range voters {
-			if c.live(v.Node()) {
-				n++
-			}
+	return len(g.conf.Voters) > 0 && c.mostLive(g.conf.Voters) && (len(g.conf.VotersOutgoing) == 0 || c.mostLive(g.conf.VotersOutgoing))
+}
+
+// mostLive tells whether most of the voters live.
+func (c *Core) mostLive(voters []record.ReplicaID) bool {
+	n := 0
+	for _, v := range voters {
+		if c.live(v.Node()) {
+			n++
 		}
-		return len(voters) == 0 || n > len(voters)/2
 	}
-	return len(g.conf.Voters) > 0 && half(g.conf.Voters) && half(g.conf.VotersOutgoing)
+	return n > len(voters)/2
 }
 
 func (c *Core) peerUp(ev PeerUp) {
