@@ -15,13 +15,14 @@ import (
 
 	"edged/node"
 
-	"github.com/urfave/cli/v2"
+	"github.com/spf13/cobra"
 )
 
 // Set by the build.
 var (
 	version = "devel"
 	commit  = "unknown"
+	date    = "unknown" // when the commit was made: the same sources give the same bytes
 )
 
 const (
@@ -35,7 +36,9 @@ func main() { os.Exit(run(os.Args)) }
 // run is main without the end of the process. Whatever failed is one line on stderr
 // per fault, nothing else.
 func run(args []string) int {
-	err := newApp().Run(args)
+	app := newApp()
+	app.SetArgs(args[1:])
+	err := app.Execute()
 	if err == nil {
 		return 0
 	}
@@ -96,6 +99,6 @@ type usageError struct{ msg string }
 func (e *usageError) Error() string { return e.msg }
 
 // usage makes the error of a wrong command line, with the next step.
-func usage(c *cli.Context, format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.Command.HelpName + " --help"}
+func usage(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + cmd.CommandPath() + " --help"}
 }

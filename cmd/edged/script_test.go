@@ -18,7 +18,7 @@ import (
 	"edged/node"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/urfave/cli/v2"
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 )
 
@@ -140,41 +140,31 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Every command says what it is for, how it is called, and takes no stray flags.
+// Every command says what it is for and does something; every setting names its variable.
 func TestCommands_areDocumented(t *testing.T) {
 	app := newApp()
-	app.Setup()
-	var walk func(path string, cmds []*cli.Command)
-	walk = func(path string, cmds []*cli.Command) {
+	var walk func(cmds []*cobra.Command)
+	walk = func(cmds []*cobra.Command) {
 		for _, c := range cmds {
-			name := path + " " + c.Name
-			if c.Usage == "" {
-				t.Errorf("%s has no usage text", name)
+			if c.Hidden {
+				continue
 			}
-			if c.OnUsageError == nil {
-				t.Errorf("%s would print the library's own usage error", name)
+			if c.Short == "" {
+				t.Errorf("%s has no usage text", c.CommandPath())
 			}
-			if c.Action == nil {
-				t.Errorf("%s does nothing", name)
+			if !c.Runnable() {
+				t.Errorf("%s does nothing", c.CommandPath())
 			}
-			walk(name, c.Subcommands)
+			walk(c.Commands())
 		}
 	}
-	walk("edged", app.Commands)
+	walk(app.Commands())
 	for _, s := range node.Settings() {
-		if !regexp.MustCompile(`\b` + s.Env + `\b`).MatchString(flagHelp(app, s.Name)) {
+		f := app.PersistentFlags().Lookup(s.Name)
+		if f == nil || !regexp.MustCompile(`\b`+s.Env+`\b`).MatchString(f.Usage) {
 			t.Errorf("the help of --%s does not name %s", s.Name, s.Env)
 		}
 	}
-}
-
-func flagHelp(app *cli.App, name string) string {
-	for _, f := range app.Flags {
-		if f.Names()[0] == name {
-			return f.String()
-		}
-	}
-	return ""
 }
 
 func TestJournalHandler_priorityBeforeEachLine(t *testing.T) {

@@ -61,7 +61,7 @@ func (q *call) decode(frame []byte) error {
 	if id := r.NullableString(); id != nil {
 		q.clientID = *id
 	}
-	q.req = kmsg.RequestForKey(q.key)
+	q.req = q.api.empty()
 	q.req.SetVersion(q.version)
 	if q.req.IsFlexible() {
 		kmsg.SkipTags(&r)
