@@ -16,13 +16,17 @@ QEMU_ARM ?= qemu-arm-static
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo devel)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# When the commit was made, not when it was built: the same sources give the same bytes.
+DATE    ?= $(shell TZ=UTC git show -s --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd HEAD 2>/dev/null || echo unknown)
 
 # Go would ask git itself and fail where git refuses a checkout of another user. The
 # stamp above copes with that, so it is the only one.
 export GOFLAGS := -buildvcs=false $(GOFLAGS)
 
-LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
-BUILD    := go build -trimpath -ldflags '$(LDFLAGS)'
+# Health and metrics are plain HTTP/1.1, so HTTP/2 stays out: 0.4 MB.
+TAGS     := nethttpomithttp2
+LDFLAGS  := -s -w -buildid= -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+BUILD    := go build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)'
 COMMANDS := ./cmd/edged ./cmd/edgectl
 
 # A plain GOARCH=arm means ARMv7 and dies on a Pi Zero or 1, hence both by name.
@@ -31,6 +35,11 @@ platform_armv6  := GOARCH=arm GOARM=6
 platform_armv7  := GOARCH=arm GOARM=7
 platform_arm64  := GOARCH=arm64
 platform_amd64  := GOARCH=amd64
+platform_riscv64 := GOARCH=riscv64
+# A release also has what nobody here tries on its hardware.
+RELEASE_PLATFORMS ?= $(PLATFORMS) riscv64
+# What a node may weigh, in bytes, so that a library that drags half the world in is seen.
+MAX_EDGED := 23000000
 
 .PHONY: help
 help: ## show this list
@@ -47,10 +56,41 @@ build-pi: $(PLATFORMS:%=build-linux-%) ## build for Raspberry Pi and servers int
 		go version -m bin/linux-armv$$v/edged | grep -q "GOARM=$$v" || { echo "bin/linux-armv$$v/edged is not built for ARMv$$v" >&2; exit 1; }; \
 	done
 
-.PHONY: $(PLATFORMS:%=build-linux-%)
-$(PLATFORMS:%=build-linux-%): build-linux-%:
+.PHONY: $(RELEASE_PLATFORMS:%=build-linux-%)
+$(RELEASE_PLATFORMS:%=build-linux-%): build-linux-%:
 	mkdir -p bin/linux-$*
 	CGO_ENABLED=0 GOOS=linux $(platform_$*) $(BUILD) -o bin/linux-$*/ $(COMMANDS)
+
+# What packs a release is a module of its own, so that it is no part of what is in it.
+PACK := go -C deploy/deb
+
+.PHONY: release
+release: $(RELEASE_PLATFORMS:%=build-linux-%) check-binaries ## build all that is published into dist/: tarballs, SBOMs, SHA256SUMS
+	rm -rf dist && mkdir dist
+	for p in $(RELEASE_PLATFORMS); do \
+		tar --create --sort=name --format=ustar --mtime='$(DATE)' --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' \
+			--transform "s,^linux-$$p,edged-$(VERSION)," -C bin "linux-$$p/edged" "linux-$$p/edgectl" | \
+			gzip -9 -n >"dist/edged-$(VERSION)-linux-$$p.tar.gz"; \
+	done
+	for c in edged edgectl; do \
+		$(PACK) tool cyclonedx-gomod bin -json -noserial -notimestamp -version '$(VERSION)' \
+			-output "$(CURDIR)/dist/$$c-$(VERSION).cdx.json" "$(CURDIR)/bin/linux-$(firstword $(RELEASE_PLATFORMS))/$$c"; \
+	done
+	cd dist && sha256sum * >SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS && cat SHA256SUMS
+
+.PHONY: check-binaries
+check-binaries: ## look whether what was built into bin/linux-* is static, stripped, for the right CPU, and light
+	@EDGED_BINARIES=$(CURDIR)/bin MAX_EDGED=$(MAX_EDGED) RELEASE_PLATFORMS='$(RELEASE_PLATFORMS)' $(PACK) test -count=1 -run TestBinaries -v .
+
+.PHONY: check-reproducible
+check-reproducible: ## build REPRODUCE (armv6) twice, from two directories and with two caches, and compare the bytes
+	@a=$$(mktemp -d); b=$$(mktemp -d); trap 'chmod -R u+w $$a $$b; rm -rf $$a $$b' EXIT; \
+	for d in $$a $$b; do \
+		git clone -q . $$d/src; \
+		GOCACHE=$$d/cache $(MAKE) --no-print-directory -C $$d/src release RELEASE_PLATFORMS=$(REPRODUCE) VERSION=$(VERSION) >/dev/null; \
+	done; \
+	diff $$a/src/dist/SHA256SUMS $$b/src/dist/SHA256SUMS && cat $$a/src/dist/SHA256SUMS && echo "built twice: the same bytes"
+REPRODUCE ?= armv6
 
 .PHONY: test
 test: ## run all tests with the race detector (PKGS=./record for one package, RACE= without)

@@ -48,7 +48,7 @@ func newApp() *cli.App {
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Bool("version"):
-				fmt.Fprintf(c.App.Writer, "edgectl %s commit %s\n", version, commit)
+				fmt.Fprintf(c.App.Writer, "edgectl %s commit %s of %s\n", version, commit, date)
 				return nil
 			case c.Args().Present():
 				return usage(c, "unknown command %q", c.Args().First())

@@ -28,6 +28,7 @@ import (
 var (
 	version = "devel"
 	commit  = "unknown"
+	date    = "unknown" // when the commit was made
 )
 
 const (

@@ -57,6 +57,9 @@ func readImports(root string) (uses []use, err error) {
 			if name == "testdata" || file != root && strings.HasPrefix(name, ".") {
 				return fs.SkipDir
 			}
+			if _, err := os.Stat(filepath.Join(file, "go.mod")); err == nil && file != root {
+				return fs.SkipDir // another module
+			}
 			return nil
 		}
 		if path.Ext(name) != ".go" {
