@@ -15,9 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// stuckAfter is how long the Core may take for one turn before the node says that it is not alive.
-const stuckAfter = 10 * time.Second
-
 // serveHTTP serves health, metrics and profiles until the node stops.
 func (n *Node) serveHTTP() {
 	mux := http.NewServeMux()
@@ -38,19 +35,11 @@ func (n *Node) serveHTTP() {
 	}
 }
 
-// livez says whether the process works at all: its Core takes turns.
+// livez says whether the process works at all, by what the watchdog goes by.
 func (n *Node) livez(w http.ResponseWriter, r *http.Request) {
-	if h := n.host.Load(); h != nil {
-		done := make(chan struct{})
-		go func() { h.Inspect(func(*partition.Core) {}); close(done) }()
-		select {
-		case <-done:
-		case <-time.After(stuckAfter):
-			http.Error(w, fmt.Sprintf("the core took no turn for %v", stuckAfter), http.StatusServiceUnavailable)
-			return
-		case <-r.Context().Done():
-			return
-		}
+	if err := n.Alive(r.Context()); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
 	}
 	fmt.Fprintln(w, "ok")
 }

@@ -72,15 +72,17 @@ type Node struct {
 	machine *machine
 	native  net.Listener
 	http    net.Listener
-	server  *transport.Server
-	wire    *wire.Server
-	kafka   kafkaServing
-	groups  *groupLogs
-	peers   *peer.Transport
-	gossip  *gossip.Gossip
-	history history
-	came    arrivals // the janitor's
-	metrics *metrics
+	// listeners are all of them, for the watchdog.
+	listeners []*watched
+	server    *transport.Server
+	wire      *wire.Server
+	kafka     kafkaServing
+	groups    *groupLogs
+	peers     *peer.Transport
+	gossip    *gossip.Gossip
+	history   history
+	came      arrivals // the janitor's
+	metrics   *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
 	cluster   atomic.Pointer[record.ClusterID]
@@ -247,7 +249,9 @@ func (n *Node) listen(setting, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen at %s (%s): %w; choose another with --%s, port 0 takes a free one", addr, setting, err, setting)
 	}
-	return ln, nil
+	w := &watched{Listener: ln, setting: setting, epoch: n.started}
+	n.listeners = append(n.listeners, w)
+	return w, nil
 }
 
 func (n *Node) openGossip() (err error) {

@@ -59,6 +59,8 @@ type Host struct {
 	saves struct {
 		sync.Mutex
 		queue []Save
+		since time.Time // when the oldest of queue came
+		taken time.Time // when the oldest of what is being written came; zero while nothing is
 		done  bool
 		wake  chan struct{}
 	}
@@ -67,7 +69,7 @@ type Host struct {
 		m map[record.GroupID]*Partition
 	}
 	produceBytes atomic.Int64 // batches posted and not answered
-	turns        atomic.Int64 // of the core, for the watchdog
+	turns        atomic.Int64 // of the core
 	commits      atomic.Int64 // of the log writer
 	full         atomic.Bool  // what Room said last
 	stop, ended  chan struct{}
@@ -309,8 +311,21 @@ func (h *Host) Inspect(fn func(*Core)) bool {
 	}
 }
 
-// Progress counts turns of the core and commits of the log writer: a watchdog sees whether they move.
+// Progress counts turns of the core and commits of the log writer: an idle node has hardly any.
 func (h *Host) Progress() (turns, commits int64) { return h.turns.Load(), h.commits.Load() }
+
+// OldestSave is how long the oldest save that is not on the disk yet has been waiting for it; 0 if there is none.
+func (h *Host) OldestSave() time.Duration {
+	h.saves.Lock()
+	defer h.saves.Unlock()
+	switch {
+	case !h.saves.taken.IsZero():
+		return time.Since(h.saves.taken)
+	case len(h.saves.queue) > 0:
+		return time.Since(h.saves.since)
+	}
+	return 0
+}
 
 func (h *Host) now() Time { return time.Since(h.start) }
 
@@ -355,6 +370,9 @@ func (h *Host) handSaves() {
 		return
 	}
 	h.saves.Lock()
+	if len(h.saves.queue) == 0 {
+		h.saves.since = time.Now()
+	}
 	h.saves.queue = append(h.saves.queue, saves...)
 	h.saves.Unlock()
 	signal(h.saves.wake)
@@ -394,6 +412,9 @@ func (h *Host) runLogWriter() {
 		h.saves.Lock()
 		saves, done := h.saves.queue, h.saves.done
 		h.saves.queue = nil
+		if len(saves) > 0 {
+			h.saves.taken = h.saves.since
+		}
 		h.saves.Unlock()
 		clear(updates)
 		updates = updates[:0]
@@ -427,6 +448,9 @@ func (h *Host) runLogWriter() {
 		if len(saves) > 0 {
 			h.postSaved(ev)
 		}
+		h.saves.Lock()
+		h.saves.taken = time.Time{}
+		h.saves.Unlock()
 		if done {
 			return
 		}

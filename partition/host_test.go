@@ -184,6 +184,47 @@ func TestHost_threeHostsReplicateAndSleep(t *testing.T) {
 	})
 }
 
+// The watchdog goes by this: it grows only while the log writer gets nothing done.
+func TestHost_oldestSaveGrowsOnlyWhileNothingIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startHosts(t, 1, nil)[0]
+		time.Sleep(time.Second)
+		if wait := h.OldestSave(); wait != 0 {
+			t.Errorf("idle, and a save waits for %v", wait)
+		}
+		st := h.cfg.Store.(*hostStore)
+		slow := 7 * time.Second
+		st.mu.Lock()
+		st.takes = slow
+		st.mu.Unlock()
+		for range 20 {
+			go produceTo(h, AcksAll)
+			time.Sleep(slow / 2)
+			if wait := h.OldestSave(); wait > 2*slow {
+				t.Errorf("a slow disk looks like a dead one: %v", wait)
+			}
+		}
+		time.Sleep(time.Minute)
+		if wait := h.OldestSave(); wait != 0 {
+			t.Errorf("all is written, and a save waits for %v", wait)
+		}
+		gate := make(chan struct{})
+		st.mu.Lock()
+		st.gate, st.takes = gate, 0
+		st.mu.Unlock()
+		go produceTo(h, AcksAll)
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			go produceTo(h, AcksAll) // what comes later does not hide what waits
+		}
+		if wait := h.OldestSave(); wait < 3*time.Minute {
+			t.Errorf("the writer has stood still for 200 s, and a save waits for %v", wait)
+		}
+		close(gate)
+		time.Sleep(time.Second)
+	})
+}
+
 func TestHost_closeAnswersEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

@@ -35,7 +35,7 @@ TOML file (data-dir = "..."); a flag wins over a variable, a variable over the f
 			if err != nil {
 				return err
 			}
-			return serve(cfg)
+			return serve(cfg, func() (node.Config, error) { return load(cmd.Flags()) })
 		},
 		// Errors are printed once, by run.
 		SilenceErrors: true,

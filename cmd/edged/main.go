@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"edged/node"
@@ -58,28 +60,32 @@ func run(args []string) int {
 
 // serve runs the node until a signal ends it. The first SIGTERM or SIGINT begins an
 // orderly stop, in which leadership is handed over; a second one ends the process.
-func serve(cfg node.Config) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+// SIGHUP takes the settings again from where again finds them.
+func serve(cfg node.Config, again func() (node.Config, error)) error {
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
 	log := newLogger(cfg)
-	cfg.Budget().Apply()
 	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
 	defer sd.close()
+	var running atomic.Pointer[node.Node]
 	go func() {
-		s, ok := <-signals
-		if !ok {
-			return
-		}
-		log.Info("stopping", "signal", s.String())
-		sd.stopping()
-		cancel()
-		if s, ok = <-signals; ok {
-			fmt.Fprintf(os.Stderr, "edged: stopped at once by a second signal (%v)\n", s)
-			os.Exit(exitFailed)
+		for s := range signals {
+			switch n := running.Load(); {
+			case s == syscall.SIGHUP && n != nil && ctx.Err() == nil:
+				reload(n, sd, log, again)
+			case s == syscall.SIGHUP: // the settings are fresh, or of no more use
+			case ctx.Err() == nil:
+				log.Info("stopping", "signal", s.String())
+				sd.stopping()
+				cancel()
+			default:
+				fmt.Fprintf(os.Stderr, "edged: stopped at once by a second signal (%v)\n", s)
+				os.Exit(exitFailed)
+			}
 		}
 	}()
 
@@ -87,10 +93,30 @@ func serve(cfg node.Config) error {
 	if err != nil {
 		return err
 	}
+	running.Store(n)
 	// Ready means that listeners and data are open. Waiting for a quorum here would make
 	// systemd give up on a board that boots before its peers.
 	sd.ready()
+	go sd.watch(ctx, watchdogEvery(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")), n.Alive)
 	return n.Run(ctx)
+}
+
+// reload gives the node its settings anew. If they are wrong, or what has changed needs a restart,
+// the node goes on as it was and the log says why.
+func reload(n *node.Node, sd *notifier, log *slog.Logger, again func() (node.Config, error)) {
+	sd.reloading()
+	defer sd.ready()
+	cfg, err := again()
+	if err == nil {
+		err = n.Reload(cfg)
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			log.Error("the settings were not taken: " + strings.TrimRight(line, "\n"))
+		}
+		return
+	}
+	log.Info("the settings were read again")
 }
 
 // usageError is a mistake on the command line.

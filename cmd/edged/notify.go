@@ -1,11 +1,18 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // extend is how much longer systemd waits for the start or the stop after a sign of
@@ -47,6 +54,56 @@ func (n *notifier) ready() {
 	defer n.mu.Unlock()
 	n.running = true
 	n.sendLocked("READY=1")
+}
+
+// reloading tells that the settings are read again; ready ends it. systemd compares the time with
+// that of its own request, so that it does not take an older READY for the answer.
+func (n *notifier) reloading() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		n.log.Debug("no monotonic clock", "err", err)
+		return
+	}
+	n.sendLocked("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/1000))
+}
+
+// watchdogEvery is how often systemd wants to hear that the service is well, 0 if it does not, from
+// $WATCHDOG_USEC and $WATCHDOG_PID. It is a third of the time after which systemd acts.
+func watchdogEvery(usec, pid string) time.Duration {
+	if pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0 // meant for a process that started this one
+	}
+	n, err := strconv.ParseInt(usec, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/1000 {
+		return 0
+	}
+	return time.Duration(n) * time.Microsecond / 3
+}
+
+// watch tells systemd every so often that the node is well, for as long as alive says so. If it is
+// silent for three times that long systemd ends the process with SIGABRT, and its stacks are logged.
+func (n *notifier) watch(ctx context.Context, every time.Duration, alive func(context.Context) error) {
+	if every == 0 {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := alive(ctx); err == nil {
+			n.mu.Lock()
+			n.sendLocked("WATCHDOG=1")
+			n.mu.Unlock()
+		} else if ctx.Err() == nil {
+			n.log.Error("the node stands still; if it goes on like this the watchdog ends it", "err", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (n *notifier) stopping() {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -95,9 +97,9 @@ func listening(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// signal terminate|interrupt|kill sends it to the node that listened last.
+// signal terminate|interrupt|hangup|kill sends it to the node that listened last.
 func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
-	sig := map[string]syscall.Signal{"terminate": syscall.SIGTERM, "interrupt": syscall.SIGINT, "kill": syscall.SIGKILL}[args[0]]
+	sig := map[string]syscall.Signal{"terminate": syscall.SIGTERM, "interrupt": syscall.SIGINT, "hangup": syscall.SIGHUP, "kill": syscall.SIGKILL}[args[0]]
 	ts.Check(syscall.Kill(ts.Value("scene").(*scene).node.PID, sig))
 }
 
@@ -219,13 +221,15 @@ func TestNotifier(t *testing.T) {
 	n := newNotifier(path, slog.New(slog.DiscardHandler))
 	n.status("opening log 1 of 2")
 	n.ready()
+	n.reloading()
+	n.ready()
 	n.status("leads 3 of\n12 partitions")
 	n.stopping()
 	n.status("handing over")
 	n.close()
 	n.status("after the end")
 	for _, want := range []string{
-		"STATUS=opening log 1 of 2\n" + extend, "READY=1", "STATUS=leads 3 of 12 partitions",
+		"STATUS=opening log 1 of 2\n" + extend, "READY=1", "RELOADING=1\nMONOTONIC_USEC=#", "READY=1", "STATUS=leads 3 of 12 partitions",
 		"STOPPING=1\n" + extend, "STATUS=handing over\n" + extend,
 	} {
 		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -233,8 +237,19 @@ func TestNotifier(t *testing.T) {
 		}
 		buf := make([]byte, 1024)
 		k, err := conn.Read(buf)
-		if err != nil || string(buf[:k]) != want {
-			t.Errorf("got %q, %v; want %q", buf[:k], err, want)
+		got := string(buf[:k])
+		if before, usec, ok := strings.Cut(got, "MONOTONIC_USEC="); ok {
+			now, up := 0, 0.0
+			uptime, _ := os.ReadFile("/proc/uptime")
+			_, _ = fmt.Sscan(usec, &now)
+			_, _ = fmt.Sscan(string(uptime), &up)
+			if since := up - float64(now)/1e6; since < -60 || since > 60 {
+				t.Errorf("the reload began %v s ago by the monotonic clock", since)
+			}
+			got = before + "MONOTONIC_USEC=#"
+		}
+		if err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
 		}
 	}
 }
@@ -251,5 +266,61 @@ func TestNotifier_withoutSystemdOrWithABrokenSocket(t *testing.T) {
 	}
 	if got := strings.Count(out.String(), "systemd cannot be told"); got != 1 {
 		t.Errorf("%d warnings, want one for the broken socket:\n%s", got, &out)
+	}
+}
+
+func TestWatchdogEvery(t *testing.T) {
+	self := fmt.Sprint(os.Getpid())
+	for _, c := range []struct {
+		usec, pid string
+		want      time.Duration
+	}{
+		{"", "", 0}, {"60000000", "", 20 * time.Second}, {"60000000", self, 20 * time.Second},
+		{"60000000", "1", 0}, {"many", "", 0}, {"0", "", 0}, {"-5", "", 0}, {"9223372036854775807", "", 0},
+	} {
+		if got := watchdogEvery(c.usec, c.pid); got != c.want {
+			t.Errorf("WATCHDOG_USEC=%q WATCHDOG_PID=%q: every %v, want %v", c.usec, c.pid, got, c.want)
+		}
+	}
+}
+
+// What stands still is not said to be well, however often systemd would like to hear it.
+func TestNotifier_watchIsSilentWhileNothingMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var out bytes.Buffer
+	n := newNotifier(path, slog.New(slog.NewTextHandler(&out, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	n.watch(ctx, time.Millisecond, func(context.Context) error {
+		switch asked++; asked {
+		case 1, 5:
+			return nil
+		case 6:
+			cancel()
+		}
+		return errors.New("the core took no turn")
+	})
+	n.close()
+	if err := conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	got, buf := 0, make([]byte, 64)
+	for {
+		k, err := conn.Read(buf)
+		if err != nil {
+			break
+		}
+		if string(buf[:k]) != "WATCHDOG=1" {
+			t.Errorf("systemd was told %q", buf[:k])
+		}
+		got++
+	}
+	if got != 2 || strings.Count(out.String(), "stands still") != 3 {
+		t.Errorf("told %d times that the node is well, want 2; the log:\n%s", got, &out)
 	}
 }
