@@ -17,6 +17,7 @@ import (
 const (
 	controlMin      byte = 0xC0
 	controlLogStart byte = 0xC1
+	controlAnew     byte = 0xC2 // the same, and the producer table is empty from here on
 	logStartSize         = 1 + 8 + 8 + 8
 )
 
@@ -26,24 +27,28 @@ type logStart struct {
 	keep   uint64        // index of the first entry to keep
 	base   record.Offset // its base offset
 	offset record.Offset // first offset for readers, >= base
+	anew   bool          // see startAnew
 }
 
 func (l logStart) encode() []byte {
 	b := make([]byte, 1, logStartSize)
-	b[0] = controlLogStart
+	if b[0] = controlLogStart; l.anew {
+		b[0] = controlAnew
+	}
 	b = binary.BigEndian.AppendUint64(b, l.keep)
 	b = binary.BigEndian.AppendUint64(b, uint64(l.base))
 	return binary.BigEndian.AppendUint64(b, uint64(l.offset))
 }
 
 func decodeLogStart(b []byte) (logStart, error) {
-	if len(b) != logStartSize || b[0] != controlLogStart {
+	if len(b) != logStartSize || b[0] != controlLogStart && b[0] != controlAnew {
 		return logStart{}, fmt.Errorf("control entry of %d bytes is not a log start", len(b))
 	}
 	l := logStart{
 		keep:   binary.BigEndian.Uint64(b[1:]),
 		base:   record.Offset(binary.BigEndian.Uint64(b[9:])),
 		offset: record.Offset(binary.BigEndian.Uint64(b[17:])),
+		anew:   b[0] == controlAnew,
 	}
 	if l.base < 0 || l.offset < l.base {
 		return logStart{}, fmt.Errorf("log start %d before its batch at %d", l.offset, l.base)

@@ -310,6 +310,7 @@ func (c *Core) becomeLeader(g *group) {
 		g.high, g.serving = g.next, true
 	}
 	c.commitTo(g, g.committed)
+	c.startAnew(g)
 }
 
 // followUp is what a settled group has to do next.

@@ -348,15 +348,17 @@ func decodeBaseRecord(b []byte) (baseRecord, error) {
 }
 
 // What a checkpoint keeps of a group beside its state: flags u8 (bit 0: relaxed; from bit 1 the kind
-// of machine), the index that the state is of u64, the commit index that was known u64, then the
+// of machine), the index that the state is of u64, the term of who gave it while the
+// log is not as far u64, the commit index that was known u64, then the
 // state.
-const checkpointHead = 1 + 8 + 8
+const checkpointHead = 1 + 8 + 8 + 8
 
 type checkpointState struct {
-	kind          MachineKind
-	relaxed       bool
-	index, commit uint64
-	state         []byte
+	kind        MachineKind
+	relaxed     bool
+	index, term uint64
+	commit      uint64
+	state       []byte
 }
 
 func (s checkpointState) encode() []byte {
@@ -366,6 +368,7 @@ func (s checkpointState) encode() []byte {
 		b[0] |= 1
 	}
 	b = binary.BigEndian.AppendUint64(b, s.index)
+	b = binary.BigEndian.AppendUint64(b, s.term)
 	b = binary.BigEndian.AppendUint64(b, s.commit)
 	return append(b, s.state...)
 }
@@ -384,7 +387,7 @@ func decodeCheckpointState(b []byte) (checkpointState, error) {
 	}
 	return checkpointState{
 		kind: MachineKind(b[0] >> 1), relaxed: b[0]&1 == 1,
-		index: binary.BigEndian.Uint64(b[1:]), commit: binary.BigEndian.Uint64(b[9:]), state: b[checkpointHead:],
+		index: binary.BigEndian.Uint64(b[1:]), term: binary.BigEndian.Uint64(b[9:]), commit: binary.BigEndian.Uint64(b[17:]), state: b[checkpointHead:],
 	}, nil
 }
 

@@ -63,7 +63,8 @@ type group struct {
 	table      *producers
 	overlay    map[int64]*producer
 	stateIndex uint64
-	wasRelaxed bool // durability=relaxed as of the checkpoint
+	stateTerm  uint64 // the epoch of who gave that record, until its entries are applied; then 0
+	wasRelaxed bool   // durability=relaxed as of the checkpoint
 
 	props     []proposal // given an offset in this turn, not yet to Raft
 	propBytes int64      // their size
@@ -186,7 +187,7 @@ func (c *Core) load(g *group, s storage.GroupState) error {
 	if err != nil {
 		return err
 	}
-	g.stateIndex, g.wasRelaxed = kept.index, kept.relaxed
+	g.stateIndex, g.stateTerm, g.wasRelaxed = kept.index, kept.term, kept.relaxed
 	if err := g.restoreState(kept.state); err != nil {
 		return fmt.Errorf("state as of entry %d: %w", kept.index, err)
 	}

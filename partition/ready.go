@@ -167,7 +167,7 @@ func (c *Core) attachBase(g *group, u *storage.Update) {
 
 func (c *Core) makeCheckpoint(g *group) *storage.Checkpoint {
 	state := g.stateBytes()
-	kept := checkpointState{kind: g.kind, relaxed: g.relaxed(), index: max(g.applied, g.stateIndex), commit: g.heard, state: state}
+	kept := checkpointState{kind: g.kind, relaxed: g.relaxed(), index: max(g.applied, g.stateIndex), term: g.stateTerm, commit: g.heard, state: state}
 	c.since(g, -g.sinceBytes)
 	g.checkpointed, g.stateSize = g.applied, int64(len(state))
 	return &storage.Checkpoint{Applied: g.applied, NextOffset: g.appliedNext, Confs: slices.Clone(g.log.confs), State: kept.encode()}
@@ -289,7 +289,9 @@ func (c *Core) install(g *group, snap *pb.Snapshot, u *storage.Update) error {
 	c.countCache(g)
 	g.cuts++
 	g.tail, g.tailConfs, g.overlay, g.uncommittedBytes, g.baseUnsaved = nil, 0, nil, 0, false
-	g.stateIndex = r.stateIndex
+	if g.stateIndex, g.stateTerm = r.stateIndex, 0; r.stateIndex > b.Index {
+		g.stateTerm = g.term
+	}
 	g.next, g.proposed, g.appliedNext = r.next, r.next, r.next
 	g.high, g.logStart = max(g.high, r.next), r.logStart
 	g.heard, g.committed, g.applied = max(g.heard, b.Index), b.Index, b.Index
@@ -405,7 +407,9 @@ func (c *Core) apply(g *group, ents []*pb.Entry) bool {
 			c.damage(g, err)
 			return false
 		}
-		g.applied = index
+		if g.applied = index; index >= g.stateIndex {
+			g.stateTerm = 0
+		}
 		if len(g.tail) > 0 && g.tail[0].index == index {
 			g.appliedNext = g.tail[0].end
 			g.popTail()
@@ -443,6 +447,9 @@ func (c *Core) applyControl(g *group, e *pb.Entry) error {
 	l, err := decodeLogStart(e.GetData())
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.GetIndex(), err)
+	}
+	if l.anew && (g.role != RoleLeader || g.ledTerm != e.GetTerm()) { // who proposed it did so then
+		c.forgetProducers(g, e.GetIndex())
 	}
 	if l.offset <= g.logStart || l.keep > e.GetIndex() {
 		return nil

@@ -14,13 +14,17 @@ import (
 // record that was acknowledged stays while one replica that has it keeps running, is not cut off,
 // and the others hear it when they elect. What is kept in any case: replicas come to agree, and
 // offsets stay dense. The price is a higher watermark that can go back, and an election whenever
-// a node comes back from a power cut. Three parts:
+// a node comes back from a power cut. Its parts:
 //
 //   - distrust: such a replica comes back in a new term, so that no leader goes on believing what it
 //     had confirmed;
 //   - longest: a candidate waits for the answer of every live voter, and yields to one that has more;
-//   - startOver: a replica that finds another leader's entries where it had committed ones gives its
-//     log up and is filled anew.
+//   - startOver: a replica that finds another leader's entries where it had committed ones, or where
+//     its base record's state knows others, gives its log up and is filled anew.
+//
+// A base record's state is ahead of the log that it begins. If a power cut takes the entries between from
+// all, this replica alone has a log start and producers that nobody else knows: startAnew is for
+// such a replica as a leader.
 
 // distrust is for a replica that answered before its fsync and was then cut off: entries that it
 // confirmed may be gone. A new term makes the leader forget what it believes this replica
@@ -97,4 +101,25 @@ func (c *Core) startOver(g *group, why error) {
 		Checkpoint: storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState{kind: g.kind, relaxed: true}.encode()},
 	}, nil)
 	fresh.target = g.target
+}
+
+// startAnew lets a leader whose state is ahead of its log put its own log start first, and with it an empty
+// producer table: a producer would be told that a record is there twice which is not there at all.
+func (c *Core) startAnew(g *group) {
+	if g.stateTerm == 0 || g.log.last >= g.stateIndex {
+		return
+	}
+	c.log.Warn("entries that were confirmed without an fsync are lost; the partition's producers begin anew", "group", g.id, "entries_to", g.stateIndex, "log_to", g.log.last)
+	c.forgetProducers(g, g.log.last)
+	c.writeCheckpoint(g, false)
+	b := g.log.base
+	data := logStart{keep: b.Index + 1, base: b.NextOffset, offset: g.logStart, anew: true}.encode()
+	c.enqueue(g, proposal{data: data, kind: storage.KindControl, stamp: stamp{id: -1}})
+}
+
+// forgetProducers empties the producer table as of an entry.
+func (c *Core) forgetProducers(g *group, index uint64) {
+	g.table = newProducers(c.cfg.Limits.Producers)
+	g.stateIndex, g.stateTerm = index, 0
+	g.rebuildTail(g.tail)
 }

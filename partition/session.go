@@ -360,7 +360,11 @@ func (c *Core) contradicts(g *group, m *pb.Message) error {
 		return err
 	}
 	for _, e := range m.GetEntries() {
-		if e.GetIndex() > g.committed {
+		if e.GetIndex() <= g.stateIndex && g.stateTerm > 0 && e.GetTerm() > g.stateTerm {
+			return fmt.Errorf("node %d leads with entry %d of term %d where this replica's state knows one of a term up to %d",
+				record.ReplicaID(m.GetFrom()).Node(), e.GetIndex(), e.GetTerm(), g.stateTerm)
+		}
+		if e.GetIndex() > max(g.committed, g.stateIndex) {
 			break
 		}
 		if err := differs(e.GetIndex(), e.GetTerm()); err != nil {
