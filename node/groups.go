@@ -37,10 +37,12 @@ type groupLogs struct {
 	again bool                       // a log could not be read: look at it again soon
 }
 
-// ledLog is a log that this node leads in one epoch. c is nil until it has been read.
+// ledLog is a log that this node leads in one epoch. c is nil until it has been read; settled is
+// closed then, or when it comes to nothing.
 type ledLog struct {
-	epoch record.Epoch
-	c     *groups.Coordinator
+	epoch   record.Epoch
+	c       *groups.Coordinator
+	settled chan struct{}
 }
 
 // readAgain is the pause before a log is tried again that could not be read.
@@ -169,6 +171,8 @@ func (s *groupLogs) end() {
 func (s *groupLogs) resign(g record.GroupID) {
 	if l := s.led[g]; l.c != nil {
 		l.c.Close(record.ErrNotCoordinator)
+	} else {
+		close(l.settled)
 	}
 	delete(s.led, g)
 }
@@ -200,19 +204,21 @@ func (s *groupLogs) look() {
 
 // read begins to coordinate a log: when its first command is applied, so is everything before it.
 func (s *groupLogs) read(h *partition.Host, g record.GroupID, epoch record.Epoch) {
-	l := &ledLog{epoch: epoch}
+	l := &ledLog{epoch: epoch, settled: make(chan struct{})}
 	s.led[g] = l
 	s.propose(h, g, epoch, &groups.Begin{}, func(err error) {
 		st := s.state(g)
 		switch {
 		case s.led[g] != l:
 		case err != nil || st == nil:
+			close(l.settled)
 			delete(s.led, g)
 			s.again = true
 		case st.Unknown() != 0:
 			s.n.problems.add(fmt.Sprintf("entry %d of group %d was written by newer software: this node cannot coordinate its consumer groups; update it", st.Unknown(), g))
 		default:
 			l.c = groups.NewCoordinator(s.config(h, g, epoch, st), time.Since(s.start))
+			close(l.settled)
 		}
 	})
 }
@@ -307,21 +313,25 @@ func (s *groupLogs) leads() []record.GroupID {
 	return out
 }
 
-// coordinator gives the coordinator of a log, for runGroups.
-func (s *groupLogs) coordinator(g record.GroupID) (*groups.Coordinator, error) {
+// coordinator gives the coordinator of a log, for runGroups. With record.ErrCoordinatorLoading comes
+// what is closed when there is more to say, if that is known.
+func (s *groupLogs) coordinator(g record.GroupID) (*groups.Coordinator, <-chan struct{}, error) {
 	switch l := s.led[g]; {
 	case l != nil && l.c != nil:
-		return l.c, nil
-	case l != nil || s.n.host.Load().Partition(g).View().Role == partition.RoleLeader:
-		return nil, record.ErrCoordinatorLoading
+		return l.c, nil, nil
+	case l != nil:
+		return nil, l.settled, record.ErrCoordinatorLoading
+	case s.n.host.Load().Partition(g).View().Role == partition.RoleLeader:
+		return nil, nil, record.ErrCoordinatorLoading
 	}
-	return nil, record.ErrNotCoordinator
+	return nil, nil, record.ErrNotCoordinator
 }
 
-// asked is the answer to a question to a coordinator.
+// asked is the answer to a question to a coordinator. Until settled is closed the answer is the same.
 type asked[T any] struct {
-	value T
-	err   error
+	value   T
+	err     error
+	settled <-chan struct{}
 }
 
 // askGroup asks the coordinator of a group, if it is here. fn runs in runGroups; its done has to be called once.
@@ -334,27 +344,46 @@ func askGroup[T any](ctx context.Context, s *groupLogs, group string, fn func(c 
 	return askLog(ctx, s, g, fn)
 }
 
+// askLog waits about an election for a log that is still being read: a log is read in a moment, but
+// clients take the word that it is for a crash of their own (kafkajs) or pause for long.
 func askLog[T any](ctx context.Context, s *groupLogs, g record.GroupID, fn func(c *groups.Coordinator, done func(T, error))) (T, error) {
-	var none T
+	patience := time.NewTimer(electionPatience)
+	defer patience.Stop()
+	for {
+		a := askOnce(ctx, s, g, fn)
+		if a.settled == nil {
+			return a.value, a.err
+		}
+		select {
+		case <-a.settled:
+		case <-patience.C:
+			return a.value, a.err
+		case <-ctx.Done():
+			return a.value, a.err
+		}
+	}
+}
+
+func askOnce[T any](ctx context.Context, s *groupLogs, g record.GroupID, fn func(c *groups.Coordinator, done func(T, error))) asked[T] {
 	answer := make(chan asked[T], 1)
 	posted := s.post(func() {
-		c, err := s.coordinator(g)
+		c, settled, err := s.coordinator(g)
 		if err != nil {
-			answer <- asked[T]{none, err}
+			answer <- asked[T]{err: err, settled: settled}
 			return
 		}
-		fn(c, func(v T, err error) { answer <- asked[T]{v, err} })
+		fn(c, func(v T, err error) { answer <- asked[T]{value: v, err: err} })
 	})
 	if !posted {
-		return none, record.ErrShuttingDown
+		return asked[T]{err: record.ErrShuttingDown}
 	}
 	select {
 	case a := <-answer:
-		return a.value, a.err
+		return a
 	case <-ctx.Done():
-		return none, record.ErrTimeout
+		return asked[T]{err: record.ErrTimeout}
 	case <-s.n.ctx.Done():
-		return none, record.ErrShuttingDown
+		return asked[T]{err: record.ErrShuttingDown}
 	}
 }
 

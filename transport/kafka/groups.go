@@ -16,7 +16,7 @@ import (
 //
 // Everything but FindCoordinator and ListGroups is answered with record.ErrNotCoordinator, quickly,
 // by a node that does not coordinate the group, and with record.ErrCoordinatorLoading by one that
-// still reads the group's log.
+// has not read the group's log after about an election's time.
 type Groups interface {
 	// FindCoordinator gives the node that coordinates the group now; record.ErrNoCoordinator
 	// while there is none.
