@@ -104,6 +104,10 @@ test-long: ## run the tests with real processes at length (an hour; as root noth
 test-32: ## run all tests as a 32-bit program on a PC: int and alignment are as on a small Pi
 	CGO_ENABLED=0 GOARCH=386 go test -timeout $(TIMEOUT) $(PKGS)
 
+.PHONY: interop
+interop: ## let Kafka's clients judge real processes and print a table (JUDGES="kcat kgo" for some, SHORT=1 for less)
+	cd test/interop && go vet ./... && JUDGES="$(JUDGES)" SHORT="$(SHORT)" go test -count=1 -parallel 2 -timeout 30m -v .
+
 .PHONY: test-arm
 test-arm: build-linux-armv6 ## run the tests of ARM_PKGS and both commands on an emulated ARMv6 (needs qemu-user-static)
 	$(QEMU_ARM) -cpu arm1176 bin/linux-armv6/edged version

