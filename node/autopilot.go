@@ -120,7 +120,7 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 		return true
 	}
 	want := metadata.DesiredVoters(p, current, up, n.mayReplaceVoter(current, up))
-	a := &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog}
+	a := &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog, Epoch: v.Epoch}
 	for _, id := range want {
 		a.Voters = append(a.Voters, metadata.MetadataReplica(id))
 	}

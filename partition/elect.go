@@ -212,7 +212,7 @@ func (c *Core) leaderMaySleep(g *group) bool {
 		return false
 	}
 	if !g.reached() {
-		if _, wait := c.nextChange(g); wait == 0 || c.live(wait.Node()) && !c.silent(g, wait) {
+		if _, wait := c.nextChange(g, g.wanted()); wait == 0 || c.live(wait.Node()) && !c.silent(g, wait) {
 			return false
 		}
 	}

@@ -93,6 +93,10 @@ type Assignment struct {
 	// replica in any case. A replica is made only by an assignment that is as recent as what was
 	// committed when this node started; else Done gets record.ErrNotReady: tell it again then.
 	AsOf uint64
+	// Epoch is the one in which this replica leads and is to bring the assignment about. It counts
+	// for the metadata group only, where the leader itself decides who votes: what another leader
+	// decided, or what a replica was made with, may be long out of date.
+	Epoch record.Epoch
 	// Done, if set, is called when the local replica is on disk, at once if it was there or is not
 	// to be here.
 	Done func(error)

@@ -54,7 +54,7 @@ func machineSim(t testing.TB, seed uint64, n int) *sim {
 // createMachine makes a group with a state machine on some nodes.
 func (s *sim) createMachine(g record.GroupID, nodes ...int) {
 	rs := s.replicas(g, nodes...)
-	s.assign(&Assignment{Group: g, Voters: rs, Initial: rs, Machine: MetadataLog})
+	s.assign(&Assignment{Group: g, Voters: rs, Initial: rs, Machine: GroupsLog})
 }
 
 type proposed struct {

@@ -155,11 +155,21 @@ func (c *Core) confRefused(g *group, index uint64) {
 
 // reached tells whether the configuration is the one that the assignment asks for.
 func (g *group) reached() bool {
-	if g.target == nil || len(g.target.Voters) == 0 {
+	t := g.wanted()
+	if t == nil || len(t.Voters) == 0 {
 		return true
 	}
 	return len(g.conf.VotersOutgoing) == 0 && len(g.conf.LearnersNext) == 0 &&
-		sameSet(g.conf.Voters, g.target.Voters) && sameSet(g.conf.Learners, g.target.Learners)
+		sameSet(g.conf.Voters, t.Voters) && sameSet(g.conf.Learners, t.Learners)
+}
+
+// wanted is the assignment that a leader brings about, nil if there is none or if it is of
+// another epoch.
+func (g *group) wanted() *Assignment {
+	if g.target != nil && g.target.Machine == MetadataLog && uint64(g.target.Epoch) != g.term {
+		return nil
+	}
+	return g.target
 }
 
 // sameSet compares two lists of a few replicas, each named once.
@@ -181,28 +191,28 @@ func (c *Core) reconcile(g *group) {
 		}
 		return
 	}
-	if g.target == nil {
+	t := g.wanted()
+	if t == nil {
 		return
 	}
 	if !g.reached() {
-		switch changes, wait := c.nextChange(g); {
+		switch changes, wait := c.nextChange(g, t); {
 		case len(changes) > 0:
 			c.proposeConf(g, changes...)
 		case wait == 0:
-			c.handOver(g, g.target.Voters, "this replica is to leave")
+			c.handOver(g, t.Voters, "this replica is to leave")
 		}
 		return
 	}
-	if c.cfg.OnConfigured != nil && g.told != g.target {
-		g.told = g.target
+	if c.cfg.OnConfigured != nil && g.told != t {
+		g.told = t
 		c.cfg.OnConfigured(g.id, g.conf.Voters, g.conf.Learners)
 	}
 }
 
 // nextChange is the next change towards the assignment. Without one, wait is the replica that has
 // to catch up first, 0 if this replica is to leave and hands over.
-func (c *Core) nextChange(g *group) (changes []*pb.ConfChangeSingle, wait record.ReplicaID) {
-	t := g.target
+func (c *Core) nextChange(g *group, t *Assignment) (changes []*pb.ConfChangeSingle, wait record.ReplicaID) {
 	members := g.members()
 	for _, r := range slices.Concat(t.Voters, t.Learners) {
 		if !slices.Contains(members, r) {

@@ -208,6 +208,32 @@ func TestMember_voteIsNotTakenWhileMostOfTheRestAreDead(t *testing.T) {
 	s.finish([]record.GroupID{1})
 }
 
+// What the metadata group's voters should be is decided by its leader. A node that was made part of
+// it when there was one voter, and leads later, must not bring that back: with one of three dead it
+// would take the vote of the one that lives.
+func TestMember_metadataIsNotChangedByWhatItsReplicasWereMadeWith(t *testing.T) {
+	s := machineSim(t, 8, 3)
+	first, others := s.replicas(1, 0), s.replicas(1, 1, 2)
+	s.assign(&Assignment{Group: 1, Machine: MetadataLog, Voters: first, Learners: others, Initial: first})
+	s.await("a leader", time.Second, s.led(1))
+	grow := &Assignment{Group: 1, Machine: MetadataLog, Voters: s.replicas(1, 0, 1, 2), Epoch: record.Epoch(s.group(0, 1).term)}
+	s.step(0, &Assignment{Group: 1, Machine: MetadataLog, Voters: first, Learners: others, Epoch: grow.Epoch})
+	s.flush(0)
+	s.run(time.Second)
+	s.step(0, grow)
+	s.flush(0)
+	s.await("three voters", 5*time.Second, s.has(1, grow.Voters...))
+	s.run(time.Second) // until all have left the joint configuration
+	s.crash(0, true)
+	s.await("another leader", 5*time.Second, s.led(1))
+	s.run(5 * time.Second)
+	s.boot(0) // now it could be brought back
+	s.run(20 * time.Second)
+	if g := s.group(s.leader(1), 1); len(g.conf.Voters) != 3 {
+		t.Fatalf("voters %v", g.conf.Voters)
+	}
+}
+
 func TestMember_leaderThatIsToLeaveHandsOver(t *testing.T) {
 	s := newSim(t, 5, 4)
 	s.create(1, 3)
