@@ -100,6 +100,10 @@ test: ## run all tests with the race detector (PKGS=./record for one package, RA
 test-long: ## run the tests with real processes at length (an hour; as root nothing is skipped) and print figures
 	EDGED_TEST_LONG=1 go test -count=1 -v -timeout 2h ./test
 
+.PHONY: interop-kafka
+interop-kafka: ## compare edged's answers with those of Apache Kafka (needs Java 17 and Maven)
+	cd test/interop && go test -count=1 -timeout $(TIMEOUT) ./kafka
+
 .PHONY: test-32
 test-32: ## run all tests as a 32-bit program on a PC: int and alignment are as on a small Pi
 	CGO_ENABLED=0 GOARCH=386 go test -timeout $(TIMEOUT) $(PKGS)

@@ -182,6 +182,9 @@ func (n *Node) append(req appending, done func(appended)) {
 		return
 	}
 	stamped, err := n.stamp(at.Topic, req.batch)
+	if err == nil {
+		err = checkKeys(at.Topic, req.batch)
+	}
 	if err != nil {
 		refuse(err)
 		return

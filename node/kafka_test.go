@@ -167,6 +167,28 @@ func TestKafka_timestampLimits(t *testing.T) {
 	}
 }
 
+// A record without a key would be none that compaction may keep or drop; looked for in compressed batches too.
+func TestKafka_compactedTopicsTakeOnlyKeys(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 1)
+	for _, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.ZstdCompression()} {
+		c := kafkaClient(t, nodes, kgo.DefaultProduceTopic("compacted"), kgo.ProducerBatchCompression(codec))
+		policy := "compact"
+		if _, err := kadm.NewClient(c).CreateTopic(within(t), 1, 1, map[string]*string{metadata.CleanupPolicy: &policy}, "compacted"); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+			t.Fatal(err)
+		}
+		if err := c.ProduceSync(within(t), kgo.KeyStringRecord("k", "v")).FirstErr(); err != nil {
+			t.Errorf("with a key: %v", err)
+		}
+		if err := c.ProduceSync(within(t), &kgo.Record{Key: []byte{}, Value: []byte("v")}).FirstErr(); err != nil {
+			t.Errorf("with an empty key: %v", err)
+		}
+		if err := c.ProduceSync(within(t), kgo.StringRecord(strings.Repeat("v", 1000))).FirstErr(); !errors.Is(err, kerr.InvalidRecord) {
+			t.Errorf("without a key: %v", err)
+		}
+	}
+}
+
 func TestKafka_maxMessageBytes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 1)

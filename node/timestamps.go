@@ -49,3 +49,20 @@ func (n *Node) stampOf(g record.GroupID, base record.Offset) int64 {
 	}
 	return b.MaxTimestamp()
 }
+
+// checkKeys keeps records without a key out of a compacted topic: there is nothing to keep the last one of.
+func checkKeys(t *metadata.Topic, b record.Batch) error {
+	if t.Configs.Cleanup == metadata.CleanupDelete {
+		return nil
+	}
+	i := 0
+	for r, err := range b.Records() {
+		if err != nil {
+			return err
+		}
+		if i++; r.Key == nil {
+			return fmt.Errorf("%w: record %d of the batch has no key, and topic %q is compacted", record.ErrInvalidRequest, i, t.Name)
+		}
+	}
+	return nil
+}

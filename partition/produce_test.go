@@ -133,6 +133,37 @@ func TestProduce_duplicateGetsTheFirstOffset(t *testing.T) {
 	}
 }
 
+// A retried batch of which only a part is in the log must not be answered as if all of it was: clients take
+// a duplicate for success.
+func TestProducers_onlyWhatIsAllInTheLogIsADuplicate(t *testing.T) {
+	p := &producer{}
+	for i := range int32(7) {
+		p.add(0, appended{first: 3 * i, last: 3*i + 2, base: record.Offset(3 * i)})
+	}
+	for _, x := range []struct {
+		first, last int32
+		want        error
+	}{
+		{0, 2, record.ErrDuplicateSequence},   // forgotten as a batch
+		{1, 19, record.ErrDuplicateSequence},  // cut in another way
+		{18, 19, record.ErrDuplicateSequence}, // a part of the last one
+		{18, 21, record.ErrOutOfOrder},        // one record more than the last one
+		{20, 22, record.ErrOutOfOrder},
+		{0, 30, record.ErrOutOfOrder},
+		{22, 24, record.ErrOutOfOrder},
+	} {
+		if _, fresh, err := p.check(stamp{app: appended{first: x.first, last: x.last}}); fresh || !errors.Is(err, x.want) {
+			t.Errorf("%d to %d: %v, %v, want %v", x.first, x.last, fresh, err, x.want)
+		}
+	}
+	if base, fresh, err := p.check(stamp{app: appended{first: 18, last: 20}}); base != 18 || fresh || err != nil {
+		t.Errorf("the last one: %d, %v, %v", base, fresh, err)
+	}
+	if _, fresh, err := p.check(stamp{app: appended{first: 21, last: 23}}); !fresh || err != nil {
+		t.Errorf("the next one: %v, %v", fresh, err)
+	}
+}
+
 // A batch that Raft refuses is in no log: its duplicate of the same turn must not be answered as
 // if it was.
 func TestProduce_duplicateOfARefusedBatchIsNotAnsweredAsDone(t *testing.T) {

@@ -62,6 +62,9 @@ func stampOf(b record.Batch) stamp {
 // addSequence adds to a sequence number, which wraps from 2^31-1 to 0.
 func addSequence(s, n int32) int32 { return int32((int64(s) + int64(n)) & 0x7fffffff) }
 
+// behind tells whether a sequence number lies before another, by less than half the ring.
+func behind(s, want int32) bool { return (s-want)&0x7fffffff > 1<<30 }
+
 // producers is the producer table of one partition: a state machine over its log, equal on
 // every replica that has applied the same entries. It makes a retried batch harmless.
 type producers struct {
@@ -124,7 +127,9 @@ func (p *producer) check(s stamp) (base record.Offset, ok bool, err error) {
 	switch want := addSequence(p.lastSequence(), 1); {
 	case s.app.first == want:
 		return 0, true, nil
-	case (s.app.first-want)&0x7fffffff > 1<<30: // behind, by less than half the ring
+	case behind(s.app.first, want) && behind(s.app.last, want):
+		// Everything in it is in the log, in batches that are not remembered one by one. What begins
+		// there and goes beyond it has records that are not: a client takes this error for success.
 		return 0, false, fmt.Errorf("producer %d, sequence %d of which the last %d are known up to %d: %w",
 			s.id, s.app.first, batchWindow, p.lastSequence(), record.ErrDuplicateSequence)
 	default:

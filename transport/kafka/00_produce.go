@@ -144,10 +144,9 @@ func (p *producing) check(req *kmsg.ProduceRequest, topic string, in *kmsg.Produ
 	}
 	batch, err := p.frame(in.Records)
 	if err == nil {
-		if req.Acks != -1 && req.Acks != 0 && req.Acks != 1 {
-			return nil, kerr.InvalidRequiredAcks
+		if err = checkProduced(batch); req.Acks != -1 && req.Acks != 0 && req.Acks != 1 {
+			err = kerr.InvalidRequiredAcks
 		}
-		err = checkProduced(batch)
 	}
 	if err != nil {
 		// Who does not exist or does not lead says that first.
@@ -158,6 +157,9 @@ func (p *producing) check(req *kmsg.ProduceRequest, topic string, in *kmsg.Produ
 	return batch, err
 }
 
+// magicAt is where a batch says its format, as did the message sets before there were batches.
+const magicAt = 16
+
 // frame makes sure that the records are one whole batch of format v2.
 func (p *producing) frame(records []byte) (record.Batch, error) {
 	if len(records) == 0 {
@@ -165,8 +167,10 @@ func (p *producing) frame(records []byte) (record.Batch, error) {
 	}
 	batch, rest, err := record.ParseBatch(records)
 	switch {
-	case errors.Is(err, record.ErrUnsupportedMagic):
+	case errors.Is(err, record.ErrUnsupportedMagic) && (records[magicAt] == 0 || records[magicAt] == 1):
 		return nil, fmt.Errorf("%w: %w", kerr.InvalidRecord, err)
+	case errors.Is(err, record.ErrUnsupportedMagic): // no such format: damaged on its way
+		return nil, fmt.Errorf("%w: %w", kerr.CorruptMessage, err)
 	case err != nil && (len(records) < record.BatchHeaderSize || record.Batch(records).Length() > len(records)):
 		return nil, fmt.Errorf("%w: %w", kerr.InvalidRecord, err) // cut off: as good as no batch
 	case err != nil:
@@ -189,7 +193,7 @@ func checkProduced(b record.Batch) error {
 	err := b.VerifyProduced()
 	switch {
 	case err == nil && b.IsTransactional():
-		return fmt.Errorf("%w: this cluster has no transactions", kerr.InvalidTxnState)
+		return fmt.Errorf("%w: this cluster has no transactions", kerr.TransactionalIDAuthorizationFailed)
 	case errors.Is(err, record.ErrInvalidRequest):
 		return fmt.Errorf("%w: %w", kerr.InvalidRecord, err)
 	case errors.Is(err, record.ErrCorrupt) && b.CRCFits():
@@ -203,6 +207,9 @@ func checkProduced(b record.Batch) error {
 // lock is needed; the last one settles the call.
 func (p *producing) answerPartition(out *kmsg.ProduceResponseTopicPartition, r ProduceResult) {
 	if r.Err != nil {
+		if errors.Is(r.Err, record.ErrInvalidRequest) { // of a batch, once its topic's settings are known
+			r.Err = fmt.Errorf("%w: %w", kerr.InvalidRecord, r.Err)
+		}
 		out.ErrorCode, out.ErrorMessage = p.code(r.Err), message(r.Err)
 		var nl *record.NotLeaderError
 		if errors.As(r.Err, &nl) && nl.Leader != record.NoNode {

@@ -123,7 +123,7 @@ func (f *fetching) open() {
 			case f.version < 15 && f.req.ReplicaID >= 0 || f.req.ReplicaState.ID >= 0:
 				p.err = kerr.NotLeaderForPartition // replicas are not filled by this protocol
 			default:
-				p.reader, p.err = b.Reader(name, p.in.Partition, record.Epoch(p.in.CurrentLeaderEpoch))
+				p.reader, p.err = b.Reader(name, p.in.Partition, record.Epoch(max(p.in.CurrentLeaderEpoch, int32(record.NoEpoch))))
 			}
 			f.parts = append(f.parts, p)
 		}

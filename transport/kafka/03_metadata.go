@@ -22,14 +22,18 @@ import (
 //	v0:  no topics means all of them; from v1 on null does, and none means none
 //	v4:  the client says whether a topic may be made; before, it may
 //	v7:  leader epochs
-//	v8:  authorized operations, of which nothing is known here
+//	v8:  authorized operations: all
 //	v10: topic ids
 //	v12: topics may be named by id alone
 func init() { register(0, 12, (*call).metadata) }
 
 const (
-	// unknownOperations stands where authorized operations were not asked for or are not known.
+	// unknownOperations stands where authorized operations were not asked for.
 	unknownOperations = -1 << 31
+	// There are no ACLs, so everybody may do all that can be done with a thing: bits by Kafka's
+	// numbers of operations.
+	topicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 	// metadataCost is what one partition of an answer counts for, in bytes.
 	metadataCost = 256
 	// maxAutoCreate bounds the topics that one request makes.
@@ -52,7 +56,7 @@ func (q *call) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 	if cluster.ID != "" {
 		resp.ClusterID = &cluster.ID
 	}
-	resp.ControllerID, resp.AuthorizedOperations = int32(cluster.Controller), unknownOperations
+	resp.ControllerID, resp.AuthorizedOperations = int32(cluster.Controller), operations(req.IncludeClusterAuthorizedOperations, clusterOperations)
 	resp.Brokers = make([]kmsg.MetadataResponseBroker, len(cluster.Nodes))
 	for i, n := range cluster.Nodes {
 		resp.Brokers[i] = kmsg.MetadataResponseBroker{NodeID: int32(n.ID), Host: n.Host, Port: n.Port, Rack: rackOf(n)}
@@ -60,8 +64,17 @@ func (q *call) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 	resp.Topics = make([]kmsg.MetadataResponseTopic, len(topics))
 	for i, t := range topics {
 		resp.Topics[i] = q.metadataTopic(cluster, t)
+		resp.Topics[i].AuthorizedOperations = operations(req.IncludeTopicAuthorizedOperations && t.err == nil, topicOperations)
 	}
 	return resp
+}
+
+// operations gives what may be done, if that was asked.
+func operations(asked bool, all int32) int32 {
+	if asked {
+		return all
+	}
+	return unknownOperations
 }
 
 func rackOf(e Endpoint) *string {
@@ -98,7 +111,7 @@ func (q *call) askedTopics(ctx context.Context, req *kmsg.MetadataRequest) []ask
 	created := 0
 	seenName, seenID := map[string]bool{}, map[record.TopicID]bool{}
 	for _, t := range req.Topics {
-		if t.Topic == nil {
+		if t.Topic == nil || q.version >= 12 && t.TopicID != [16]byte{} {
 			if id := record.TopicID(t.TopicID); !seenID[id] {
 				seenID[id] = true
 				out = append(out, q.topicByID(id))
@@ -173,7 +186,7 @@ func (q *call) metadataTopic(cluster Cluster, t askedTopic) kmsg.MetadataRespons
 		out.Topic = &t.Name
 	}
 	out.TopicID, out.ErrorCode = t.ID, q.code(t.err)
-	out.IsInternal, out.AuthorizedOperations = t.Internal, unknownOperations
+	out.IsInternal = t.Internal
 	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, len(t.Partitions))
 	for i, p := range t.Partitions {
 		mp := &out.Partitions[i]

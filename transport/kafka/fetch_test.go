@@ -80,6 +80,9 @@ func TestFetch_faults(t *testing.T) {
 		{"below the log", 12, func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].FetchOffset = 1 }, kerr.OffsetOutOfRange, 4},
 		{"negative", 12, func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].FetchOffset = -1 }, kerr.OffsetOutOfRange, 4},
 		{"above the log", 12, func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].FetchOffset = 5 }, kerr.OffsetOutOfRange, 4},
+		{"a leader epoch below none", 12, func(r *kmsg.FetchRequest) {
+			r.Topics[0].Partitions[0].CurrentLeaderEpoch, r.Topics[0].Partitions[0].FetchOffset = -2, 5
+		}, kerr.OffsetOutOfRange, 4},
 		{"a replica", 12, func(r *kmsg.FetchRequest) { r.ReplicaID = 8 }, kerr.NotLeaderForPartition, -1},
 		{"a replica's new way", 15, func(r *kmsg.FetchRequest) { r.ReplicaState.ID = 8 }, kerr.NotLeaderForPartition, -1},
 	} {

@@ -171,3 +171,34 @@ func TestDescribeCluster(t *testing.T) {
 		t.Errorf("controllers: %d", got.ErrorCode)
 	}
 }
+
+// Without ACLs everybody may do everything, which is what Kafka says then.
+func TestMetadata_operationsIfAsked(t *testing.T) {
+	b := start(t)
+	b.broker.topic("t", 1)
+	for version := int16(8); version <= 12; version++ {
+		req := metadataOf("t", "no")
+		req.IncludeTopicAuthorizedOperations, req.IncludeClusterAuthorizedOperations = true, true
+		resp := ask[*kmsg.MetadataResponse](b.dial(), req, version)
+		if got := resp.Topics[0].AuthorizedOperations; got != 3576 {
+			t.Errorf("v%d: of the topic %d", version, got)
+		}
+		if got := resp.Topics[1].AuthorizedOperations; got != unknownOperations {
+			t.Errorf("v%d: of a topic that does not exist %d", version, got)
+		}
+		if got := resp.AuthorizedOperations; version <= 10 && got != 8096 {
+			t.Errorf("v%d: of the cluster %d", version, got)
+		}
+	}
+}
+
+// From version 12 on an id wins over a name beside it.
+func TestMetadata_idBesideAName(t *testing.T) {
+	b := start(t)
+	id := b.broker.topic("t", 1).id
+	req := metadataOf("other")
+	req.Topics[0].TopicID = id
+	if got := ask[*kmsg.MetadataResponse](b.dial(), req, 12).Topics[0]; got.ErrorCode != 0 || *got.Topic != "t" {
+		t.Errorf("%+v", got)
+	}
+}

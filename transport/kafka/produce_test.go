@@ -78,10 +78,12 @@ func TestProduce_faults(t *testing.T) {
 		{"elsewhere", 9, produceOf("elsewhere", 0, -1, good), kerr.NotLeaderForPartition},
 		{"nobody leads", 9, produceOf("nobody", 0, -1, good), kerr.NotLeaderForPartition},
 		{"acks", 9, produceOf("t", 0, 2, good), kerr.InvalidRequiredAcks},
+		{"acks after an unknown topic", 9, produceOf("no", 0, 2, good), kerr.UnknownTopicOrPartition},
 		{"the cluster's own topic", 9, produceOf("own", 0, -1, good), kerr.InvalidTopicException},
 		{"no batch", 9, produceOf("t", 0, -1, nil), kerr.InvalidRecord},
 		{"two batches", 9, produceOf("t", 0, -1, append(append([]byte{}, good...), good...)), kerr.InvalidRecord},
 		{"old format", 9, produceOf("t", 0, -1, old), kerr.InvalidRecord},
+		{"a format that there never was", 9, produceOf("t", 0, -1, changed(good, 16, 3)), kerr.CorruptMessage},
 		{"cut off", 9, produceOf("t", 0, -1, cut), kerr.InvalidRecord},
 		{"not even a header", 9, produceOf("t", 0, -1, good[:20]), kerr.InvalidRecord},
 		{"absurd length", 9, produceOf("t", 0, -1, changed(good, 8, 0, 0, 0, 1)), kerr.CorruptMessage},
@@ -94,7 +96,8 @@ func TestProduce_faults(t *testing.T) {
 		{"control batch", 9, produceOf("t", 0, -1, changed(good, 21, 0, 0x20)), kerr.InvalidRecord},
 		{"append time from a client", 9, produceOf("t", 0, -1, changed(good, 21, 0, 0x08)), kerr.InvalidTimestamp},
 		{"producer without sequence", 9, produceOf("t", 0, -1, changed(good, 43, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 255, 255, 255, 255)), kerr.InvalidRecord},
-		{"transaction", 9, produceOf("t", 0, -1, changed(good, 21, 0, 0x10)), kerr.InvalidTxnState},
+		{"transaction", 9, produceOf("t", 0, -1, changed(good, 21, 0, 0x10)), kerr.TransactionalIDAuthorizationFailed},
+		{"no key where one is needed", 9, produceOf("compacted", 0, -1, good), kerr.InvalidRecord},
 		{"too large", 9, produceOf("large", 0, -1, good), kerr.MessageTooLarge},
 		{"sequence", 9, produceOf("sequence", 0, -1, good), kerr.OutOfOrderSequenceNumber},
 		{"in doubt", 9, produceOf("doubt", 0, -1, good), kerr.RequestTimedOut},
@@ -105,7 +108,7 @@ func TestProduce_faults(t *testing.T) {
 			b.broker.topic("t", 2)
 			b.broker.topic("elsewhere", 1).parts[0].leader = 8
 			b.broker.topic("nobody", 1).parts[0].leader = record.NoNode
-			for name, err := range map[string]error{"own": record.ErrInvalidTopic, "large": record.ErrTooLarge, "sequence": record.ErrOutOfOrder, "doubt": record.ErrInterrupted, "busy": record.ErrBusy} {
+			for name, err := range map[string]error{"own": record.ErrInvalidTopic, "large": record.ErrTooLarge, "sequence": record.ErrOutOfOrder, "doubt": record.ErrInterrupted, "compacted": record.ErrInvalidRequest, "busy": record.ErrBusy} {
 				b.broker.topic(name, 1).parts[0].produce = err
 			}
 			p := onlyPartition(t, ask[*kmsg.ProduceResponse](b.dial(), x.req, x.version))
