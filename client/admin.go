@@ -46,6 +46,15 @@ func (a Admin) DescribeNode(ctx context.Context, node record.NodeID) (wire.NodeD
 	return resp, err
 }
 
+// RemoveNode takes a node out of the cluster for good; see wire.RemoveNodeRequest. It may be asked
+// again until the answer says that the node is removed.
+func (a Admin) RemoveNode(ctx context.Context, req wire.RemoveNodeRequest) (wire.RemoveNodeResponse, error) {
+	var resp wire.RemoveNodeResponse
+	req.TimeoutMs = timeoutMs(ctx, req.TimeoutMs)
+	_, err := a.change(ctx, wire.APIRemoveNode, &req, &resp)
+	return resp, err
+}
+
 // LeaderHistory lists past leader changes, newest first.
 func (a Admin) LeaderHistory(ctx context.Context, req wire.LeaderHistoryRequest) ([]wire.LeaderChange, error) {
 	var resp wire.LeaderHistoryResponse

@@ -46,6 +46,9 @@ func TestAdmin_findsTheMetadataLeader(t *testing.T) {
 		if h, err := a.LeaderHistory(ctx, wire.LeaderHistoryRequest{Partition: -1}); err != nil || len(h) != 1 || h[0].At.UnixMilli() != 5 {
 			t.Errorf("%+v, %v", h, err)
 		}
+		if r, err := a.RemoveNode(ctx, wire.RemoveNodeRequest{Node: 102, Force: true}); err != nil || !r.Removed {
+			t.Errorf("%+v, %v", r, err)
+		}
 		if _, err := a.DescribeNode(ctx, 999); !errors.Is(err, record.ErrUnknownNode) {
 			t.Errorf("%v", err)
 		}

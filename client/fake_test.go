@@ -507,6 +507,10 @@ func (n *fakeNode) Status(context.Context) (wire.Status, error) {
 	return wire.Status{Nodes: int32(len(n.c.nodes))}, nil
 }
 
+func (n *fakeNode) RemoveNode(_ context.Context, r wire.RemoveNodeRequest) (wire.RemoveNodeResponse, error) {
+	return wire.RemoveNodeResponse{Removed: r.Force}, nil
+}
+
 func (n *fakeNode) DescribeNode(_ context.Context, id record.NodeID) (wire.NodeDescription, error) {
 	if id != record.NoNode && id != n.id {
 		return wire.NodeDescription{}, record.ErrUnknownNode

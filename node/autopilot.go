@@ -42,6 +42,14 @@ func (a *aliveness) since(n record.NodeID) time.Duration {
 	return time.Since(at)
 }
 
+// awayMs is since for people: -1 if it is not known.
+func (a *aliveness) awayMs(n record.NodeID) int64 {
+	if d := a.since(n); d < 1<<62 {
+		return max(d.Milliseconds(), 1)
+	}
+	return -1
+}
+
 // up are the nodes that are connected now, this one included.
 func (n *Node) up() map[record.NodeID]bool {
 	up := map[record.NodeID]bool{n.ident.Get().Node: true}

@@ -317,7 +317,9 @@ func (n *Node) join(m gossip.Member) (bool, error) {
 	switch {
 	case errors.Is(err, metadata.ErrNodeIDTaken):
 		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)
-	case errors.Is(err, metadata.ErrNodeBanned), errors.Is(err, metadata.ErrNodeStale):
+	case errors.Is(err, metadata.ErrNodeBanned):
+		return false, n.removedError()
+	case errors.Is(err, metadata.ErrNodeStale):
 		return false, err
 	case errors.Is(err, peer.ErrClone): // asking again changes nothing
 		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)

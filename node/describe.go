@@ -103,20 +103,44 @@ func nodesOf(rs []record.ReplicaID) []record.NodeID {
 
 func (n *Node) describeNodes(p *metadata.Picture) []wire.Node {
 	up := n.up()
-	leaders := map[record.NodeID]int32{}
-	for _, t := range p.Topics() {
-		for _, part := range t.Partitions {
-			leader, _ := n.leaderOf(part.Group, n.host.Load().Lookup(part.Group))
-			leaders[leader]++
+	type counts struct{ leaders, replicas, internal int32 }
+	count := map[record.NodeID]*counts{}
+	for _, node := range p.NodesSorted() {
+		count[node.ID] = &counts{}
+	}
+	add := func(id record.NodeID, to func(*counts)) {
+		if c := count[id]; c != nil { // a removed node may still be named
+			to(c)
 		}
 	}
-	loads := p.Loads()
+	for _, t := range p.Topics() {
+		for _, part := range t.Partitions {
+			for _, r := range slices.Concat(part.Replicas, part.Removing) {
+				add(r.Node(), func(c *counts) {
+					if t.Internal() {
+						c.internal++
+					} else {
+						c.replicas++
+					}
+				})
+			}
+			if !t.Internal() {
+				leader, _ := n.leaderOf(part.Group, n.host.Load().Lookup(part.Group))
+				add(leader, func(c *counts) { c.leaders++ })
+			}
+		}
+	}
 	out := make([]wire.Node, 0, len(p.NodesSorted()))
 	for _, node := range p.NodesSorted() {
-		out = append(out, wire.Node{
+		c := count[node.ID]
+		w := wire.Node{
 			ID: node.ID, Name: node.Name, Native: node.NativeAddr, Kafka: node.KafkaAddr, HTTP: node.HTTPAddr, Version: node.Version,
-			Alive: up[node.ID], Leaders: leaders[node.ID], Replicas: int32(loads[node.ID].Replicas),
-		})
+			Alive: up[node.ID], Leaders: c.leaders, Replicas: c.replicas, Leaving: node.Leaving, Internal: c.internal,
+		}
+		if !w.Alive {
+			w.AwayMs = n.alive.awayMs(node.ID)
+		}
+		out = append(out, w)
 	}
 	return out
 }
@@ -138,33 +162,49 @@ func (b broker) Status(context.Context) (wire.Status, error) {
 		}
 	}
 	for _, t := range p.Topics() {
-		if !t.Internal() { // what the cluster has for itself is no topic of anybody's, but its health counts
+		if !t.Internal() {
 			s.Topics++
-			s.Partitions += int32(len(t.Partitions))
 		}
 		for i, part := range t.Partitions {
-			d := n.describePartition(int32(i), part)
-			if d.Leader == record.NoNode {
-				s.Leaderless++
-			}
-			live := 0
-			for _, v := range d.Voters {
-				if up[v] && slices.Contains(d.Replicas, v) {
-					live++
-				}
-			}
-			if live < len(part.Replicas) || live < wantedReplicas(t, p) {
-				s.UnderReplicated++
+			leaderless, under := n.health(p, t, int32(i), part, up)
+			switch {
+			case t.Internal():
+				s.Internal++
+				s.InternalUnwell += max(one(leaderless), one(under))
+			default:
+				s.Partitions++
+				s.Leaderless += one(leaderless)
+				s.UnderReplicated += one(under)
 			}
 		}
 	}
 	return s, nil
 }
 
+func one(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// health tells what a partition lacks.
+func (n *Node) health(p *metadata.Picture, t *metadata.Topic, number int32, part *metadata.Partition, up map[record.NodeID]bool) (leaderless, under bool) {
+	d := n.describePartition(number, part)
+	live := 0
+	for _, v := range d.Voters {
+		if up[v] && slices.Contains(d.Replicas, v) {
+			live++
+		}
+	}
+	return d.Leader == record.NoNode, live < len(part.Replicas) || live < wantedReplicas(t, p)
+}
+
 // wantedReplicas is how many replicas the topic's setting asks for now.
 func wantedReplicas(t *metadata.Topic, p *metadata.Picture) int {
 	if t.Configs.Replication == metadata.AutoReplication {
-		return metadata.AutoReplicas(len(p.NodesSorted()))
+		usable := slices.DeleteFunc(slices.Clone(p.NodesSorted()), func(n *metadata.Node) bool { return n.Leaving })
+		return metadata.AutoReplicas(len(usable))
 	}
 	return int(t.Configs.Replication)
 }
@@ -233,13 +273,17 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		}
 		switch {
 		case v.Role == partition.RoleLeader:
-			d.Leaders++
+			d.Leaders += one(!held.Topic.Internal())
 		case v.Role == partition.RoleDamaged:
 			d.Problems = append(d.Problems, fmt.Sprintf("%s/%d is damaged and out of service: %v", held.Topic.Name, held.Number, v.Err))
 		case slices.Contains(v.Learners, held.Replica):
 			np.Role = "learner"
 		}
-		d.Replicas++
+		if held.Topic.Internal() {
+			d.Internal++
+		} else {
+			d.Replicas++
+		}
 		d.Partitions = append(d.Partitions, np)
 	}
 	return d

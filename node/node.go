@@ -428,7 +428,7 @@ func (n *Node) fail(err error) {
 		err = errors.New("unknown fault")
 	}
 	if n.failed.CompareAndSwap(nil, &err) {
-		n.log.Error("this node cannot write any more: it serves reads only; others take over", "err", err)
+		n.log.Error("this node can no longer take part: it writes nothing more; others take over", "err", err)
 		n.opts.Status("failed: " + err.Error())
 	}
 }

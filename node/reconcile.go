@@ -86,6 +86,10 @@ func (r *reconciler) look() (more bool) {
 	n := r.n
 	asOf := n.host.Load().Partition(record.MetadataGroup).Applied() // before the picture, which then has it
 	p := n.machine.Picture()
+	if p.Banned(n.ident.Get().Node) {
+		n.wasRemoved()
+		return false
+	}
 	r.connect(p)
 	if news := n.led.take(); len(news) > 0 {
 		n.gossip.PublishLeaders(news)

@@ -112,6 +112,9 @@ func (h peerHandler) PeerRefused(addr string, err error) {
 	if errors.As(err, &theirs) && (errors.Is(err, peer.ErrClone) || errors.Is(err, metadata.ErrNodeStale)) {
 		h.n.checkClone(err)
 	}
+	if errors.As(err, &theirs) && errors.Is(err, metadata.ErrNodeBanned) {
+		h.n.wasRemoved()
+	}
 }
 
 // PeerCall answers one question of another node.

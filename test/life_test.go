@@ -122,7 +122,8 @@ func TestClone_isRefused(t *testing.T) {
 }
 
 // A node that lost its disk comes back as a new node of the same cluster, with the same command
-// line, and nothing that was acknowledged is lost with it.
+// line, and nothing that was acknowledged is lost with it. The old one is told apart from it, and
+// removed, after which the new one has taken its place.
 func TestWipedDisk_isANewNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -153,6 +154,20 @@ func TestWipedDisk_isANewNode(t *testing.T) {
 	if len(r.errs) > 0 {
 		t.Errorf("%d records failed, the first: %v", len(r.errs), r.errs[0])
 	}
+	any := ctl{nodes: []*node{c.nodes[0]}}
+	if _, said, code := any.run(t, "node", "remove", fmt.Sprint(wiped.addr.NodeID)); code != 5 {
+		t.Errorf("removing a node that is alive: exit code %d, %s", code, said)
+	}
+	if _, said, _ := any.run(t, "node", "list"); !strings.Contains(said, fmt.Sprintf("edgectl node remove %d", was)) {
+		t.Errorf("node list says %q", said)
+	}
+	any.must(t, "--timeout", "60s", "node", "remove", fmt.Sprint(was))
+	var after statusJSON
+	any.json(t, &after, "status")
+	if after.Nodes != 3 || after.NodesAlive != 3 {
+		t.Errorf("after the removal: %+v", after)
+	}
+	c.awaitWhole("t")
 }
 
 // Two clusters that meet stay two: a node with data is never absorbed.

@@ -64,7 +64,8 @@ func (b *fakeBroker) Hello() wire.HelloInfo {
 func (b *fakeBroker) nodes() []wire.Node {
 	return []wire.Node{
 		{ID: fakeNode, Name: "pi1", Native: b.addr, Kafka: "pi1:9092", Version: "v1", Alive: true, Leaders: 2, Replicas: 3},
-		{ID: deadNode, Name: "pi2", Version: "v0"},
+		{ID: deadNode, Name: "pi2", Version: "v0", AwayMs: 100 * 60_000},
+		{ID: deadNode + 1, Name: "pi2", Alive: true, Leaving: true},
 	}
 }
 
@@ -277,11 +278,23 @@ func (b *fakeBroker) LeaderHistory(_ context.Context, req wire.LeaderHistoryRequ
 func (b *fakeBroker) Status(context.Context) (wire.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	st := wire.Status{Cluster: "edge", ClusterID: "c1", Nodes: 2, NodesAlive: 1, MetadataLeader: fakeNode, Topics: int32(len(b.topics))}
+	st := wire.Status{Cluster: "edge", ClusterID: "c1", Nodes: 2, NodesAlive: 1, MetadataLeader: fakeNode, Topics: int32(len(b.topics)), Internal: 8, InternalUnwell: 1}
 	for _, t := range b.topics {
 		st.Partitions += int32(len(t.logs))
 	}
 	return st, nil
+}
+
+func (b *fakeBroker) RemoveNode(_ context.Context, req wire.RemoveNodeRequest) (wire.RemoveNodeResponse, error) {
+	switch {
+	case req.Cancel:
+		return wire.RemoveNodeResponse{}, nil
+	case req.Node == deadNode:
+		return wire.RemoveNodeResponse{Removed: true, Missing: 2}, nil
+	case !req.Force:
+		return wire.RemoveNodeResponse{}, fmt.Errorf("node %d is alive: %w", req.Node, record.ErrRefused)
+	}
+	return wire.RemoveNodeResponse{Moving: 3}, nil
 }
 
 func (b *fakeBroker) DescribeNode(_ context.Context, node record.NodeID) (wire.NodeDescription, error) {

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"edged/client"
 	"edged/record"
+	"edged/transport/wire"
 
 	"github.com/urfave/cli/v2"
 )
@@ -16,6 +19,7 @@ func nodeCommand() *cli.Command {
 	return group("node", "the nodes of the cluster",
 		leaf("list", "", "all nodes, with their addresses", nil, nodeList),
 		leaf("describe", "[NODE]", "one node from the inside: its replicas, peers and problems (default: the one that answers)", nil, nodeDescribe),
+		nodeRemoveCommand(),
 	)
 }
 
@@ -28,11 +32,92 @@ func nodeList(c *cli.Context) error {
 		if c.Bool("json") {
 			return printJSON(c.App.Writer, md.Nodes)
 		}
-		t := newTable("ID", "NAME", "ALIVE", "LEADERS", "REPLICAS", "NATIVE", "KAFKA", "HTTP", "VERSION")
+		t := newTable("ID", "NAME", "STATE", "LEADERS", "REPLICAS", "NATIVE", "KAFKA", "HTTP", "VERSION")
 		for _, n := range md.Nodes {
-			t.row(n.ID, orDash(n.Name), yesNo(n.Alive), n.Leaders, n.Replicas, orDash(n.Native), orDash(n.Kafka), orDash(n.HTTP), orDash(n.Version))
+			t.row(n.ID, orDash(n.Name), stateText(n), n.Leaders, n.Replicas, orDash(n.Native), orDash(n.Kafka), orDash(n.HTTP), orDash(n.Version))
 		}
-		return t.print(c.App.Writer)
+		if err := t.print(c.App.Writer); err != nil {
+			return err
+		}
+		for _, n := range md.Nodes {
+			if !n.Alive && slices.ContainsFunc(md.Nodes, func(o wire.Node) bool { return o.Name == n.Name && o.Alive }) {
+				fmt.Fprintf(c.App.ErrWriter, "node %d is away, and another node has its name %s: if that took its place, `edgectl node remove %d`\n", n.ID, n.Name, n.ID)
+			}
+		}
+		return nil
+	})
+}
+
+// stateText says how a node is, in the words of node list.
+func stateText(n wire.Node) string {
+	state := "alive"
+	switch away := time.Duration(n.AwayMs) * time.Millisecond; {
+	case n.Alive:
+	case away <= 0:
+		state = "away"
+	default:
+		state = "away " + ageText(away)
+	}
+	if n.Leaving {
+		state += ", leaving"
+	}
+	return state
+}
+
+// ageText is a duration in its largest whole unit.
+func ageText(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+func nodeRemoveCommand() *cli.Command {
+	cmd := leaf("remove", "NODE", "take a node out of the cluster, for good", []cli.Flag{
+		&cli.BoolFlag{Name: "force", Usage: "also a node that is alive, once others have what it holds; also one that partitions are lost with", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "cancel", Usage: "let a node stay that is being emptied", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "yes", Usage: "do not ask; without a terminal nothing is asked anyway", DisableDefaultText: true},
+	}, nodeRemove)
+	cmd.Description = `NODE is an id or a name; where two nodes have one name, only the id will do. What the node
+holds is first made anew on other nodes. If that takes longer than --timeout the command ends
+with exit code 4 and the node goes on being emptied: run it again to finish, or with --cancel
+to keep the node. What no other node can take is made when there is one.
+
+A node that is alive is refused, and so is one without which a partition has no majority,
+whose records would be lost: --force does it all the same. A removed node never comes
+back: with an empty data directory its machine joins as a new node.`
+	return cmd
+}
+
+func nodeRemove(c *cli.Context) error {
+	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
+		n, err := namedNode(ctx, cl, c.Args().First())
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("node %d (%s)", n.ID, orDash(n.Name))
+		if !c.Bool("cancel") && !c.Bool("yes") && !confirmed(c, fmt.Sprintf("Remove %s, %s, for good?", name, stateText(n))) {
+			return fmt.Errorf("%s is kept", name)
+		}
+		res, err := cl.RemoveNode(ctx, wire.RemoveNodeRequest{Node: n.ID, Force: c.Bool("force"), Cancel: c.Bool("cancel")})
+		switch {
+		case err != nil:
+			return err
+		case !res.Removed && !c.Bool("cancel"):
+			return fmt.Errorf("%s is being emptied, %d of its replicas are still on their way; run this again to finish, or with --cancel to keep it: %w", name, res.Moving, context.DeadlineExceeded)
+		case c.Bool("json"):
+			return printJSON(c.App.Writer, res)
+		case c.Bool("cancel"):
+			return done(c, "%s stays", name)
+		case res.Missing > 0:
+			return done(c, "%s is removed; %d replicas that it held wait for another node to take them", name, res.Missing)
+		}
+		return done(c, "%s is removed", name)
 	})
 }
 
@@ -86,32 +171,36 @@ func findNode(ctx context.Context, cl client.Admin, text string) (record.NodeID,
 	if text == "" {
 		return record.NoNode, nil
 	}
-	md, err := cl.Metadata(ctx, []string{})
-	if err != nil {
-		return 0, err
-	}
-	found := record.NoNode
-	for _, n := range md.Nodes {
-		switch {
-		case n.ID.String() == text:
-			return n.ID, nil
-		case n.Name == text && found != record.NoNode:
-			return 0, fmt.Errorf("two nodes have the name %q; use the id", text)
-		case n.Name == text:
-			found = n.ID
-		}
-	}
-	if found == record.NoNode {
-		return 0, fmt.Errorf("node %q: %w", text, record.ErrUnknownNode)
-	}
-	return found, nil
+	n, err := namedNode(ctx, cl, text)
+	return n.ID, err
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
+// namedNode finds a node by its id, or by its name if no other has it.
+func namedNode(ctx context.Context, cl client.Admin, text string) (wire.Node, error) {
+	md, err := cl.Metadata(ctx, []string{})
+	if err != nil {
+		return wire.Node{}, err
 	}
-	return "no"
+	var found []wire.Node
+	for _, n := range md.Nodes {
+		if n.ID.String() == text {
+			return n, nil
+		}
+		if n.Name == text {
+			found = append(found, n)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return wire.Node{}, fmt.Errorf("node %q: %w; `edgectl node list` shows all", text, record.ErrUnknownNode)
+	case 1:
+		return found[0], nil
+	}
+	var each []string
+	for _, n := range found {
+		each = append(each, fmt.Sprintf("%d (%s)", n.ID, stateText(n)))
+	}
+	return wire.Node{}, &usageError{fmt.Sprintf("%d nodes have the name %q: %s; use the id", len(found), text, strings.Join(each, ", "))}
 }
 
 // partitionArg reads the number of a partition.

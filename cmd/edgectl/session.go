@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -51,6 +53,18 @@ func withAdmin(c *cli.Context, fn func(ctx context.Context, cl client.Admin) err
 		defer cancel()
 		return fn(ctx, cl.Admin())
 	})
+}
+
+// confirmed asks a person at a terminal; without one nobody is asked.
+func confirmed(c *cli.Context, question string) bool {
+	in, ok := c.App.Reader.(*os.File)
+	if !ok || !isTerminal(in) {
+		return true
+	}
+	fmt.Fprint(c.App.ErrWriter, question+" [y/N] ")
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	a := strings.ToLower(strings.TrimSpace(answer))
+	return a == "y" || a == "yes"
 }
 
 // isTerminal tells that a person sits at f. /dev/null is a character device as well, so it is asked

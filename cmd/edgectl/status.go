@@ -24,6 +24,9 @@ func statusCommand() *cli.Command {
 			t.row("metadata leader", nodeText(st.MetadataLeader))
 			t.row("topics", st.Topics)
 			t.row("partitions", fmt.Sprintf("%d, %d without a leader, %d under-replicated", st.Partitions, st.Leaderless, st.UnderReplicated))
+			if st.InternalUnwell > 0 {
+				t.row("internal partitions", fmt.Sprintf("%d, %d without a leader or under-replicated", st.Internal, st.InternalUnwell))
+			}
 			return t.print(c.App.Writer)
 		})
 	})

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,12 +136,8 @@ func topicAlter(c *cli.Context) error {
 
 func topicDelete(c *cli.Context) error {
 	name := c.Args().First()
-	if in, ok := c.App.Reader.(*os.File); ok && !c.Bool("yes") && isTerminal(in) {
-		fmt.Fprintf(c.App.ErrWriter, "Delete topic %s with all its records, for good? [y/N] ", name)
-		answer, _ := bufio.NewReader(in).ReadString('\n')
-		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-			return fmt.Errorf("topic %s is kept", name)
-		}
+	if !c.Bool("yes") && !confirmed(c, fmt.Sprintf("Delete topic %s with all its records, for good?", name)) {
+		return fmt.Errorf("topic %s is kept", name)
 	}
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		if err := cl.DeleteTopic(ctx, name); err != nil {

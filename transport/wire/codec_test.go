@@ -23,7 +23,7 @@ func messages() []Message {
 		&FetchRequest{}, &FetchResponse{}, &OffsetsRequest{}, &OffsetsResponse{}, &ProducerIDRequest{}, &ProducerIDResponse{},
 		&CreateTopicRequest{}, &CreateTopicResponse{}, &DeleteTopicRequest{}, &AlterTopicRequest{}, &TransferLeaderRequest{},
 		&TransferLeaderResponse{}, &LeaderHistoryRequest{}, &LeaderHistoryResponse{}, &StatusRequest{}, &Status{},
-		&DescribeNodeRequest{}, &NodeDescription{}, &ListGroupsRequest{}, &ListGroupsResponse{}, &DescribeGroupRequest{},
+		&DescribeNodeRequest{}, &NodeDescription{}, &RemoveNodeRequest{}, &RemoveNodeResponse{}, &ListGroupsRequest{}, &ListGroupsResponse{}, &DescribeGroupRequest{},
 		&GroupDescription{}, &DeleteGroupRequest{}, &CommitGroupRequest{}, &Empty{},
 	}
 }

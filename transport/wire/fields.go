@@ -43,6 +43,9 @@ func (m *Node) walk(w *walker) {
 	w.boolean(&m.Alive)
 	num(w, &m.Leaders)
 	num(w, &m.Replicas)
+	w.boolean(&m.Leaving)
+	num(w, &m.AwayMs)
+	num(w, &m.Internal)
 }
 
 func (m *Topic) walk(w *walker) {
@@ -193,6 +196,21 @@ func (m *Status) walk(w *walker) {
 	num(w, &m.Leaderless)
 	num(w, &m.UnderReplicated)
 	num(w, &m.MetadataLeader)
+	num(w, &m.Internal)
+	num(w, &m.InternalUnwell)
+}
+
+func (m *RemoveNodeRequest) walk(w *walker) {
+	num(w, &m.Node)
+	w.boolean(&m.Force)
+	w.boolean(&m.Cancel)
+	num(w, &m.TimeoutMs)
+}
+
+func (m *RemoveNodeResponse) walk(w *walker) {
+	w.boolean(&m.Removed)
+	num(w, &m.Moving)
+	num(w, &m.Missing)
 }
 
 func (m *DescribeNodeRequest) walk(w *walker) {

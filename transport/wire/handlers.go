@@ -28,6 +28,7 @@ var apis = map[API]struct {
 	APILeaderHistory:  {"leader_history", Version, Version},
 	APIStatus:         {"status", Version, Version},
 	APIDescribeNode:   {"describe_node", Version, Version},
+	APIRemoveNode:     {"remove_node", Version, Version},
 	APIListGroups:     {"list_groups", Version, Version},
 	APIDescribeGroup:  {"describe_group", Version, Version},
 	APIDeleteGroup:    {"delete_group", Version, Version},
@@ -116,6 +117,8 @@ func (q *request) start() {
 		unary(q, func(ctx context.Context, r DescribeNodeRequest) (NodeDescription, error) {
 			return b.DescribeNode(ctx, r.Node)
 		})
+	case APIRemoveNode:
+		unary(q, b.RemoveNode)
 	case APIListGroups, APIDescribeGroup, APIDeleteGroup, APICommitGroup:
 		q.groups()
 	}
@@ -204,6 +207,7 @@ func (r TransferLeaderRequest) timeoutMs() int32 { return r.TimeoutMs }
 func (r LeaderHistoryRequest) timeoutMs() int32  { return r.TimeoutMs }
 func (r StatusRequest) timeoutMs() int32         { return r.TimeoutMs }
 func (r DescribeNodeRequest) timeoutMs() int32   { return r.TimeoutMs }
+func (r RemoveNodeRequest) timeoutMs() int32     { return r.TimeoutMs }
 
 // hello is answered by the reader: it is small, and requests behind it are already meant
 // for a connection that is open.

@@ -25,6 +25,7 @@ const (
 	APILeaderHistory  API = 20
 	APIStatus         API = 21
 	APIDescribeNode   API = 22
+	APIRemoveNode     API = 23
 	APIListGroups     API = 32
 	APIDescribeGroup  API = 33
 	APIDeleteGroup    API = 34
@@ -95,6 +96,9 @@ type Node struct {
 	Alive    bool          `json:"alive"`
 	Leaders  int32         `json:"leaders"`  // partitions that it leads
 	Replicas int32         `json:"replicas"` // partitions that it holds
+	Leaving  bool          `json:"leaving"`  // it is being emptied, to be removed
+	AwayMs   int64         `json:"away_ms"`  // since the answering node lost it; 0: alive, -1: not seen since that node's start
+	Internal int32         `json:"internal"` // partitions of the cluster's own topics that it holds; they are in no other count
 }
 
 // Topic is the shape of `edgectl topic describe`.
@@ -283,6 +287,25 @@ type Status struct {
 	Leaderless      int32         `json:"leaderless"`
 	UnderReplicated int32         `json:"under_replicated"`
 	MetadataLeader  record.NodeID `json:"metadata_leader"`
+	// Partitions of the cluster's own topics, which are in no other count, and how many of those have
+	// no leader or too few replicas.
+	Internal       int32 `json:"internal"`
+	InternalUnwell int32 `json:"internal_unwell"`
+}
+
+// RemoveNodeRequest takes a node out of the cluster for good. Asked again it goes on where it was.
+type RemoveNodeRequest struct {
+	Node      record.NodeID
+	Force     bool // also one that is alive, after it was emptied; also one without which partitions are lost
+	Cancel    bool // it is to stay after all
+	TimeoutMs int32
+}
+
+// RemoveNodeResponse tells how far that has come when the time was up.
+type RemoveNodeResponse struct {
+	Removed bool  `json:"removed"`
+	Moving  int32 `json:"moving"`  // replicas that are on their way to other nodes
+	Missing int32 `json:"missing"` // replicas that wait until there is a node to take them
 }
 
 // DescribeNodeRequest asks for the insides of a node; NoNode is the one that is asked.

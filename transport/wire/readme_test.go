@@ -130,6 +130,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 		APILeaderHistory:  {&LeaderHistoryRequest{}, &LeaderHistoryResponse{}},
 		APIStatus:         {&StatusRequest{}, &Status{}},
 		APIDescribeNode:   {&DescribeNodeRequest{}, &NodeDescription{}},
+		APIRemoveNode:     {&RemoveNodeRequest{}, &RemoveNodeResponse{}},
 		APIListGroups:     {&ListGroupsRequest{}, &ListGroupsResponse{}},
 		APIDescribeGroup:  {&DescribeGroupRequest{}, &GroupDescription{}},
 		APIDeleteGroup:    {&DeleteGroupRequest{}, &Empty{}},

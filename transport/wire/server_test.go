@@ -69,6 +69,10 @@ func (b *fakeBroker) LeaderHistory(context.Context, LeaderHistoryRequest) ([]Lea
 	return nil, errors.New("a fault that nobody foresaw")
 }
 func (b *fakeBroker) Status(context.Context) (Status, error) { return Status{Nodes: 3}, nil }
+func (b *fakeBroker) RemoveNode(_ context.Context, r RemoveNodeRequest) (RemoveNodeResponse, error) {
+	return RemoveNodeResponse{Removed: r.Force, Moving: int32(r.Node)}, nil
+}
+
 func (b *fakeBroker) DescribeNode(context.Context, record.NodeID) (NodeDescription, error) {
 	return NodeDescription{Node: Node{ID: 7}}, nil
 }
