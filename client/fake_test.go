@@ -32,6 +32,7 @@ type fakeCluster struct {
 	mu         sync.Mutex
 	topics     map[string][]*fakePartition
 	ids        map[string]string
+	configs    map[string]string // of every topic
 	made       int // topics so far
 	metaLeader int
 	lastID     int64
@@ -295,7 +296,7 @@ func (n *fakeNode) Metadata(_ context.Context, topics []string) (wire.Metadata, 
 		slices.Sort(topics)
 	}
 	for _, name := range topics {
-		t := wire.Topic{Name: name, ID: n.c.ids[name], Replication: int16(len(ids))}
+		t := wire.Topic{Name: name, ID: n.c.ids[name], Replication: int16(len(ids)), Configs: n.c.configs}
 		if n.c.topics[name] == nil || n.behind[name] {
 			md.Topics = append(md.Topics, wire.Topic{Name: name, Err: record.ErrUnknownTopic})
 			continue

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -50,8 +51,8 @@ func (a Acks) wire() int16 {
 type ProducerConfig struct {
 	Acks  Acks
 	Codec record.Codec
-	// BatchBytes is how large a batch grows, in bytes before compression. A larger record
-	// gets a batch of its own.
+	// BatchBytes is how large a batch grows, in bytes before compression, if the topic takes
+	// as large ones. A larger record gets a batch of its own.
 	BatchBytes int
 	// Linger is how long a record waits for others to share its batch. 0: not at all, but
 	// records that come while five batches are under way still share one.
@@ -60,7 +61,13 @@ type ProducerConfig struct {
 	BufferBytes int64
 	// DeliveryTimeout is how long after Produce a record is given up.
 	DeliveryTimeout time.Duration
+	// StopAtError ends the producer with the first record that fails: nothing that was not on its way by
+	// then is sent, of the record's own partition nothing at all that came after it.
+	StopAtError bool
 }
+
+// ErrStopped is what became of records that were not sent because one before them failed.
+var ErrStopped = errors.New("not sent: a record before it failed")
 
 func (c ProducerConfig) withDefaults() ProducerConfig {
 	if c.BatchBytes <= 0 {
@@ -105,6 +112,7 @@ type Producer struct {
 	cancel   context.CancelFunc
 	buffer   *semaphore.Weighted
 	flushing atomic.Int32 // Flush calls under way: nothing lingers
+	stopped  atomic.Bool  // a record has failed, with StopAtError
 
 	// mu may be held when a sender's is taken, never the other way round.
 	mu struct {
@@ -228,6 +236,18 @@ func (p *Producer) Close() error {
 	p.cancel()
 	p.running.Wait()
 	return nil
+}
+
+// failed is told of each record that failed, after its callback.
+func (p *Producer) failed() {
+	if !p.cfg.StopAtError || !p.stopped.CompareAndSwap(false, true) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.mu.senders {
+		s.poke()
+	}
 }
 
 func recordSize(r Record) int64 {

@@ -372,6 +372,84 @@ func TestProduce_refusedBatchDoesNotTakeOthersAlong(t *testing.T) {
 	})
 }
 
+// With StopAtError nothing that came after the first refused record gets into its partition.
+func TestProduce_stopsAtTheFirstError(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, c *fakeCluster) {
+		c.addTopic("t", 2)
+		for _, n := range c.nodes {
+			n.produce = func(r wire.ProduceRequest) error {
+				if strings.Contains(string(r.Batch), "bad") {
+					return record.ErrInvalidTimestamp
+				}
+				return nil
+			}
+		}
+		p := c.client().NewProducer(ProducerConfig{BatchBytes: 1, StopAtError: true})
+		var errs []error
+		for i := range 30 {
+			v := fmt.Sprint("v", i)
+			if i == 10 {
+				v = "bad"
+			}
+			if err := p.ProduceTo(t.Context(), 0, Record{Topic: "t", Value: []byte(v)}, func(a Ack) { errs = append(errs, a.Err) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Flush(ctxFor(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range errs {
+			switch {
+			case i < 10 && err != nil, i == 10 && !errors.Is(err, record.ErrInvalidTimestamp), i > 10 && !errors.Is(err, ErrStopped):
+				t.Errorf("record %d: %v", i, err)
+			}
+		}
+		if got := c.partition("t", 0).values(); len(errs) != 30 || len(got) != 10 {
+			t.Errorf("%d answers, the log holds %q", len(errs), got)
+		}
+		if err := p.ProduceTo(t.Context(), 1, Record{Topic: "t"}, nil); !errors.Is(err, ErrStopped) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// Records share batches only as far as the topic takes them: the one that is too large fails alone.
+func TestProduce_batchesAreAsLargeAsTheTopicTakes(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *fakeCluster) {
+		c.configs = map[string]string{"max.message.bytes": "1000"}
+		c.addTopic("t", 1)
+		c.nodes[0].produce = func(r wire.ProduceRequest) error {
+			if len(r.Batch) > 1000 {
+				return record.ErrTooLarge
+			}
+			return nil
+		}
+		cl := c.client()
+		p := cl.NewProducer(ProducerConfig{})
+		failed := 0
+		for i := range 60 {
+			size := 100
+			if i == 30 {
+				size = 2000
+			}
+			err := p.Produce(t.Context(), Record{Topic: "t", Value: make([]byte, size)}, func(a Ack) {
+				if a.Err != nil {
+					failed++
+					if i != 30 || !errors.Is(a.Err, record.ErrTooLarge) {
+						t.Errorf("record %d: %v", i, a.Err)
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Flush(ctxFor(t, time.Minute)); err != nil || failed != 1 {
+			t.Errorf("%d failed, %v", failed, err)
+		}
+	})
+}
+
 func TestProduce_forgottenProducerTakesAnotherIdentity(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *fakeCluster) {
 		c.addTopic("t", 1)

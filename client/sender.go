@@ -51,14 +51,17 @@ func (s *sender) append(r Record, size int64, done func(Ack)) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed {
+	switch {
+	case s.mu.closed:
 		return ErrClosed
+	case s.p.stopped.Load():
+		return ErrStopped
 	}
 	b := s.mu.open
 	fits := func(b *batch) bool { return b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers) }
 	if b == nil || !fits(b) {
 		s.sealLocked()
-		if b = s.newBatch(s.p.cfg.BatchBytes); fits(b) {
+		if b = s.newBatch(s.p.c.batchBytes(s.tp.Topic, s.p.cfg.BatchBytes)); fits(b) {
 			s.mu.open = b
 		} else if b = s.newBatch(record.MaxDecompressed); fits(b) {
 			s.mu.queue = append(s.mu.queue, b) // nothing joins it
@@ -110,6 +113,7 @@ func (s *sender) run() {
 		s.deliver()
 		s.askOthers()
 		s.pull()
+		s.halt()
 		s.push()
 		if len(s.window.done) == 0 {
 			s.wait()
@@ -148,6 +152,21 @@ func (s *sender) pull() {
 		s.window.add(s.mu.queue[0])
 		s.mu.queue = s.mu.queue[1:]
 	}
+}
+
+// halt gives up what was never sent, if the producer has stopped. What was is decided first.
+func (s *sender) halt() {
+	if !s.p.stopped.Load() {
+		return
+	}
+	s.mu.Lock()
+	s.sealLocked()
+	for _, b := range s.mu.queue {
+		s.window.add(b)
+	}
+	s.mu.queue = nil
+	s.mu.Unlock()
+	s.window.halt(ErrStopped)
 }
 
 // lingeredLocked is how long the batch that is being filled may still wait.
@@ -363,6 +382,9 @@ func (s *sender) deliver() {
 			if r.done != nil {
 				r.done(ack)
 			}
+		}
+		if f.err != nil {
+			s.p.failed()
 		}
 		s.p.count(-len(f.records))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"edged/record"
@@ -26,6 +27,7 @@ type topic struct {
 	id         string // empty: not known yet
 	old        string // an id that the name had before; who still names it is behind
 	partitions []partition
+	maxBatch   int // bytes of the largest batch that it takes; 0: not known
 	fetched    time.Time
 	fetching   chan struct{} // capacity 1: whoever fills it asks the cluster
 }
@@ -173,6 +175,16 @@ func (c *Client) unlearn(name string) {
 	}
 }
 
+// batchBytes is how large a batch for the topic may grow: want, or what the topic takes if that is less.
+func (c *Client) batchBytes(name string, want int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.mu.topics[name]; t != nil && t.maxBatch > 0 {
+		return min(want, t.maxBatch)
+	}
+	return want
+}
+
 // replace notes that the name has another topic now than the one of this id.
 func (c *Client) replace(name, id string) {
 	c.mu.Lock()
@@ -239,6 +251,7 @@ func (t *topic) learn(mt wire.Topic, addrs map[record.NodeID]string) {
 		t.id, t.partitions = mt.ID, nil
 	}
 	t.fetched = time.Now()
+	t.maxBatch, _ = strconv.Atoi(mt.Configs["max.message.bytes"])
 	slices.SortFunc(mt.Partitions, func(a, b wire.Partition) int { return cmp.Compare(a.Partition, b.Partition) })
 	for _, mp := range mt.Partitions {
 		if mp.Partition < 0 || int(mp.Partition) > len(t.partitions) {

@@ -209,6 +209,16 @@ func (w *window) gone(b *batch, err error) {
 	w.refuse(b, err)
 }
 
+// halt gives up what was never sent under any identity, or is certainly not in the log.
+func (w *window) halt(err error) {
+	for _, b := range w.batches {
+		if b.sends == 0 && b.refused == nil {
+			b.refused = err
+		}
+	}
+	w.settle()
+}
+
 // draining: something has been decided that waits for what is pending.
 func (w *window) draining() bool {
 	return w.renew || (len(w.batches) > 0 && w.batches[0].refused != nil)

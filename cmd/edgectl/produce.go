@@ -30,7 +30,9 @@ func produceCommand() *cli.Command {
 	}, produce)
 	cmd.Description = `Each line is the value of one record, without the \n that ends it. An empty line is an
 empty value; only --null makes null ones. A record is tried until it is acknowledged or
---timeout is over. The first that fails ends the command, when all before it are decided.`
+--timeout is over. The first that fails ends the command with its line number and an exit
+code that is not 0: no line after it is sent any more, but for those of other partitions
+that are on their way already. The last line on stderr counts what is kept.`
 	return cmd
 }
 
@@ -88,7 +90,7 @@ func produce(c *cli.Context) error {
 	}
 	return withClient(c, func(cl *client.Client) error {
 		r.cl = cl
-		r.p = cl.NewProducer(client.ProducerConfig{Acks: acks, DeliveryTimeout: c.Duration("timeout")})
+		r.p = cl.NewProducer(client.ProducerConfig{Acks: acks, DeliveryTimeout: c.Duration("timeout"), StopAtError: true})
 		err := errors.Join(r.run(), r.p.Close())
 		if err != nil && r.records == 0 {
 			return err // nothing to sum up
