@@ -33,7 +33,7 @@ type fakeCluster struct {
 	topics     map[string][]*fakePartition
 	ids        map[string]string
 	configs    map[string]string // of every topic
-	made       int // topics so far
+	made       int               // topics so far
 	metaLeader int
 	lastID     int64
 	stats      struct{ produces, fetches, waiting int }
