@@ -124,6 +124,9 @@ func (b Budget) Apply() { debug.SetMemoryLimit(b.runtimeLimit()) }
 // enough: memory above that is better left to the page cache.
 func (b Budget) part(nth, least, most int64) int64 { return min(max(b.Bytes/nth, least), most) }
 
+// commandsInFlight is what the state machines' commands may take beside batches.
+const commandsInFlight = 1 << 20
+
 const mib, kib = 1 << 20, 1 << 10
 
 // memoryBounds is who may hold how much of the budget. Every cache, queue and buffer that is filled from
@@ -152,7 +155,7 @@ func (b Budget) bounds() memoryBounds {
 		kafkaRequest: b.part(20, 3*mib, 16*mib),
 		decoding:     b.part(8, 4*mib, 32*mib),
 	}
-	m.core.Produce = b.part(16, 4*mib, 32*mib)
+	m.core.Produce = 2*m.shared + commandsInFlight // the protocols hold back before the Core has to refuse
 	m.core.SaveQueue = b.part(16, 4*mib, 32*mib)
 	m.core.EntryCache = b.part(16, 2*mib, 16*mib)
 	m.core.Uncommitted = b.part(32, 2*mib, 4*mib)

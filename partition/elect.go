@@ -319,7 +319,7 @@ func (c *Core) followUp(g *group) {
 		c.reconcile(g)
 	}
 	c.setStray(g, c.isStray(g))
-	if len(g.held) > 0 && !c.mayHold(g) {
+	if len(g.held) > 0 && !c.mayHold(g) && !c.full(g) {
 		c.retryHeld(g)
 	}
 	c.askCurrent(g)

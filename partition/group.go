@@ -246,8 +246,9 @@ func (c *Core) startRaft(g *group) {
 		ID: uint64(g.replica), ElectionTick: t.ElectionTicks, HeartbeatTick: t.HeartbeatTicks,
 		Storage: g.log, Applied: g.applied, AsyncStorageWrites: true,
 		MaxSizePerMsg: uint64(l.Message), MaxCommittedSizePerReady: uint64(l.Message) * 4,
-		MaxUncommittedEntriesSize: uint64(l.Uncommitted) * 2, // ours is checked first, so that offsets are not given in vain
-		MaxInflightMsgs:           64, MaxInflightBytes: uint64(l.Inflight),
+		// Raft has no bound on what is not committed: ours (Limits.Uncommitted) is looked at before an
+		// offset is given.
+		MaxInflightMsgs: 64, MaxInflightBytes: uint64(l.Inflight),
 		CheckQuorum: true, PreVote: true, StepDownOnRemoval: true,
 		DisableProposalForwarding: true, // only the leader gives offsets
 		Logger:                    raftLogger{c.log, g.id},

@@ -74,8 +74,12 @@ func (c *Core) produce(r *ProduceRequest) {
 		c.refuse(r, g, record.ErrDiskFull)
 		return
 	}
-	if c.full(g) {
+	if c.produceBytes > c.cfg.Limits.Produce {
 		c.refuse(r, g, record.ErrBusy)
+		return
+	}
+	if c.full(g) {
+		c.hold(r, g)
 		return
 	}
 	s := stampOf(r.Batch)
@@ -123,11 +127,12 @@ func checkEpoch(asked, now record.Epoch) error {
 	return fmt.Errorf("the request names epoch %d, this leader is in %d: %w", asked, now, record.ErrUnknownEpoch)
 }
 
-// full tells that a group can take nothing more, by one of the bounds: what is accepted and not
-// answered, what the group has not committed, what its own disk has not written.
+// full tells that a group can take nothing more for now: what it has not committed, or what this
+// node's disk has not written, is at its bound. A produce waits for that: refused, it would take with
+// it all that its producer has sent behind it.
 func (c *Core) full(g *group) bool {
 	l := &c.cfg.Limits
-	return c.produceBytes > l.Produce || g.uncommittedBytes+g.propBytes > l.Uncommitted || c.saveBytes > l.SaveQueue
+	return g.uncommittedBytes+g.propBytes > l.Uncommitted || c.saveBytes > l.SaveQueue
 }
 
 // enqueue keeps a proposal until the end of the turn, when all of a group's go to Raft at once. The
@@ -488,25 +493,37 @@ func (c *Core) mayHold(g *group) bool {
 	return g.lead == 0 && g.role == RoleFollower && c.quorumLive(g) || g.role == RoleLeader && g.transferTo != 0
 }
 
-// hold keeps a produce until its group has a leader again. The order of a group's produces stays
-// what it was: a producer's sequence must not overtake itself.
+// hold keeps a produce until its group has a leader again, or room. The order of a group's produces
+// stays what it was: a producer's sequence must not overtake itself.
 func (c *Core) hold(r *ProduceRequest, g *group) {
 	if r.heldUntil == 0 {
 		if c.held >= c.cfg.Limits.HeldProduces {
-			c.refuse(r, g, c.notLeader(g))
+			c.refuseHeld(r, g)
 			return
 		}
 		c.stats.Held++
 		r.heldUntil = c.now + c.cfg.Timing.Hold
+		if g.role == RoleLeader {
+			r.heldUntil = c.now + c.cfg.Timing.HoldFull
+		}
 	}
 	if r.heldUntil <= c.now {
-		c.stats.NotLeader++
-		c.refuse(r, g, c.notLeader(g))
+		c.refuseHeld(r, g)
 		return
 	}
 	g.held = append(g.held, r)
 	c.held++
 	c.holding = place(c.holding, g, true, func(g *group) *int { return &g.holdingAt })
+}
+
+// refuseHeld sends back a produce that cannot wait, or has waited for too long.
+func (c *Core) refuseHeld(r *ProduceRequest, g *group) {
+	if g.role == RoleLeader && g.transferTo == 0 {
+		c.refuse(r, g, record.ErrBusy)
+		return
+	}
+	c.stats.NotLeader++
+	c.refuse(r, g, c.notLeader(g))
 }
 
 // takeHeld empties a group's row of held produces.
@@ -518,10 +535,15 @@ func (c *Core) takeHeld(g *group) []*ProduceRequest {
 	return held
 }
 
-// retryHeld looks at a group's held produces again: it has a leader now, or none to wait for.
+// retryHeld looks at a group's held produces again, in their order: it has a leader now or none to
+// wait for, or room. Behind the first that has to wait on, all do.
 func (c *Core) retryHeld(g *group) {
 	for _, r := range c.takeHeld(g) {
-		c.produce(r)
+		if len(g.held) > 0 {
+			c.hold(r, g)
+		} else {
+			c.produce(r)
+		}
 	}
 }
 
@@ -534,7 +556,7 @@ func (c *Core) dropHeld(g *group, err error) {
 // expireHeld sends back who waited for too long. The oldest of a group is first in its row.
 func (c *Core) expireHeld() {
 	for i := len(c.holding) - 1; i >= 0; i-- {
-		if g := c.holding[i]; g.held[0].heldUntil <= c.now || !c.mayHold(g) {
+		if g := c.holding[i]; g.held[0].heldUntil <= c.now || !c.mayHold(g) && !c.full(g) {
 			c.retryHeld(g)
 		}
 	}

@@ -289,6 +289,61 @@ func TestProduce_followerNamesTheLeader(t *testing.T) {
 	}
 }
 
+// A producer whose five batches are more than a partition takes at a time waits for room: were one of
+// them refused, the ones behind it would be out of order.
+func TestProduce_pipelineLargerThanThePartitionTakesIsHeldInOrder(t *testing.T) {
+	s := newSim(t, 13, 3, func(s *sim) { s.limits.Uncommitted = 100 })
+	s.ready(1)
+	const pipeline = 5
+	for round := range 20 {
+		var rs []*simRecord
+		for i := range pipeline {
+			r := s.newRecord(1, AcksAll)
+			r.pid, r.seq = 7, int32(round*pipeline+i)
+			s.produce(s.leader(1), r)
+			rs = append(rs, r)
+		}
+		s.run(200 * time.Millisecond)
+		for i, r := range rs {
+			if !r.acked || i > 0 && r.offset != rs[i-1].offset+1 {
+				t.Fatalf("round %d, batch %d: acknowledged %v at %d, %v", round, i, r.acked, r.offset, r.err)
+			}
+		}
+	}
+	if s.nodes[s.leader(1)].core.Status().Stats.Held == 0 {
+		t.Error("nothing had to wait")
+	}
+	s.finish([]record.GroupID{1})
+}
+
+// What waits for room does not wait for ever.
+func TestProduce_waitForRoomEnds(t *testing.T) {
+	s := newSim(t, 14, 3, func(s *sim) { s.limits.Uncommitted, s.timing.HoldFull = 100, 300*time.Millisecond })
+	s.ready(1)
+	l := s.leader(1)
+	for i := range s.nodes { // nothing is committed any more, and the leader does not know why
+		if i != l {
+			s.pause(i)
+		}
+	}
+	var rs []*simRecord
+	for range 4 {
+		r := s.newRecord(1, AcksAll)
+		s.produce(l, r)
+		rs = append(rs, r)
+	}
+	s.run(s.timing.HoldFull + 5*time.Millisecond)
+	if last := rs[3]; !errors.Is(last.err, record.ErrBusy) {
+		t.Errorf("after %v: %v", s.timing.HoldFull, last.err)
+	}
+	for i := range s.nodes {
+		if i != l {
+			s.resume(i)
+		}
+	}
+	s.finish([]record.GroupID{1})
+}
+
 // Whatever is refused for want of room, offsets stay dense and everybody is answered.
 func TestProduce_boundsRefuseWithoutHoles(t *testing.T) {
 	s := newSim(t, 12, 3, func(s *sim) {

@@ -25,8 +25,9 @@ type Timing struct {
 	CampaignFirst, CampaignNext time.Duration
 	// CampaignRetry is the wait before a failed campaign is tried again; it doubles up to ten times that.
 	CampaignRetry time.Duration
-	// Hold is the longest that a produce waits for an election before it is sent back.
-	Hold time.Duration
+	// Hold is the longest that a produce waits for an election before it is sent back, HoldFull
+	// the longest that it waits for room.
+	Hold, HoldFull time.Duration
 	// SnapshotTimeout is how long a follower may take to install a base record.
 	SnapshotTimeout time.Duration
 	// Transfer is the longest a leadership transfer may hold up a group.
@@ -48,7 +49,7 @@ func DefaultTiming() Timing {
 		SleepAfter:    2 * time.Second,
 		CampaignFirst: 15 * time.Millisecond, CampaignNext: 200 * time.Millisecond,
 		CampaignRetry: 100 * time.Millisecond,
-		Hold:          400 * time.Millisecond, SnapshotTimeout: 10 * time.Second, Transfer: time.Second,
+		Hold:          400 * time.Millisecond, HoldFull: 10 * time.Second, SnapshotTimeout: 10 * time.Second, Transfer: time.Second,
 		CalmBeforeReturn: 60 * time.Second, ReturnEvery: 200 * time.Millisecond,
 		DiskSlow: time.Second, DiskStalled: 3 * time.Second,
 	}
@@ -70,7 +71,7 @@ type Limits struct {
 	Message, Inflight int64
 	// Frame is where a frame to a peer is cut.
 	Frame int64
-	// HeldProduces is the count of produces that wait for an election, over all groups.
+	// HeldProduces is the count of produces that wait for an election or for room, over all groups.
 	HeldProduces int
 	// Producers is the count of producer ids that a partition remembers; the one that was
 	// silent longest is forgotten first.
