@@ -83,6 +83,13 @@ type Config struct {
 	// group or the board has. Every cache and queue is sized by it; see README.md.
 	MemoryLimit string `toml:"memory-limit" value:"SIZE" usage:"take at most so much memory, such as 64MiB; guessed from the control group or the board"`
 
+	// RetentionPercent is how much of the disk, in percent, the records of all topics may take on this node: above
+	// it the oldest go, whatever their topic. 0 leaves it to the topics' own limits.
+	RetentionPercent int `toml:"retention-percent" value:"N" usage:"delete the oldest records of all topics above N percent of the disk; 0 does not"`
+	// CardTBW is how much the card is made to take in its life, such as 100TB, as its maker says. It is only used
+	// to say how long the card will last.
+	CardTBW string `toml:"card-tbw" value:"SIZE" usage:"what the card is made to take in its life, such as 100TB, to say how long it lasts"`
+
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `toml:"log-level" value:"LEVEL" usage:"what is logged: debug, info, warn or error"`
 	// LogFormat is text or json.
@@ -219,6 +226,12 @@ func (c Config) Validate() error {
 		v.fault("memory-limit", "%v", err)
 	} else if n != 0 && n < leastMemory {
 		v.fault("memory-limit", "is %q; a node needs at least %d MiB", c.MemoryLimit, leastMemory>>20)
+	}
+	if c.RetentionPercent < 0 || c.RetentionPercent > 95 {
+		v.fault("retention-percent", "is %d; it is 1 to 95, or 0 for not set", c.RetentionPercent)
+	}
+	if _, err := parseBytes(c.CardTBW); err != nil {
+		v.fault("card-tbw", "%v", err)
 	}
 	v.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	v.oneOf("log-format", c.LogFormat, "text", "json")

@@ -250,6 +250,10 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if h := n.host.Load(); h != nil && h.DiskFull() {
 		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))
 	}
+	if wait := n.stalled(); wait > stalledAfter {
+		d.Problems = append(d.Problems, fmt.Sprintf("the disk has not answered for %v", wait.Round(time.Second)))
+	}
+	d.Device = n.describeDevice()
 	for _, s := range n.peers.Peers() {
 		ps := wire.PeerStatus{ID: s.Node, Addr: s.Addr, Up: s.Up}
 		if !s.Up {
@@ -285,6 +289,25 @@ func (n *Node) describeSelf() wire.NodeDescription {
 			d.Replicas++
 		}
 		d.Partitions = append(d.Partitions, np)
+	}
+	return d
+}
+
+// describeDevice is how the machine is doing.
+func (n *Node) describeDevice() wire.DeviceStatus {
+	budget := n.cfg.Budget()
+	f := n.wear.figures(time.Since(n.started))
+	d := wire.DeviceStatus{
+		MemoryBudget: budget.Bytes, MemoryFrom: budget.Source, MemoryUsed: -1, DiskTotal: -1,
+		DiskLow: n.disk.full.Load(), DiskStalledMs: n.stalled().Milliseconds(),
+		Written: f.Written, WrittenPerDay: f.PerDay, Amplification: int64(f.Amplification * 100), WearDays: f.Days,
+		Now: n.opts.Wall().UnixMilli(),
+	}
+	if kb := procValue("/", "self/status", "VmRSS:"); kb > 0 {
+		d.MemoryUsed = kb << 10
+	}
+	if _, total, err := n.store.FreeSpace(); err == nil {
+		d.DiskTotal = total
 	}
 	return d
 }

@@ -57,6 +57,9 @@ func (n *Node) unready() error {
 	if f := n.failure(); f != nil {
 		return fmt.Errorf("storage failed: %w", f)
 	}
+	if d := n.stalled(); d > stalledAfter {
+		return fmt.Errorf("the disk has not answered for %v: %w", d.Round(time.Second), record.ErrBusy)
+	}
 	if err := n.notReady(); err != nil {
 		return err
 	}
@@ -107,6 +110,9 @@ func newMetrics(n *Node) *metrics {
 	gauge("edged_consumer_groups", "Consumer groups with members that this node coordinates.", func() float64 { g, _ := n.groups.counts(); return float64(g) })
 	gauge("edged_consumer_group_members", "Members of those.", func() float64 { _, m := n.groups.counts(); return float64(m) })
 	gauge("edged_entry_cache_bytes", "Log entries kept in memory.", core(func(s partition.Status) float64 { return float64(s.CacheBytes) }))
+	gauge("edged_disk_stalled_seconds", "How long a sync of the log that takes long has been under way, 0 if none is.", func() float64 { return n.stalled().Seconds() })
+	counter("edged_slow_syncs_total", "Syncs of the log that took over a second.", func() float64 { return float64(n.disk.slow.Load()) })
+	n.wearMetrics(m.registry)
 	gauge("edged_disk_full", "1 while records are refused because the disk is nearly full.", func() float64 {
 		if h := n.host.Load(); h != nil && h.DiskFull() {
 			return 1

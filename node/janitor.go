@@ -17,16 +17,6 @@ const janitorEvery = 5 * time.Second
 // was never set, and nothing is old.
 var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// keepFree is how much of the disk, in bytes, is left free: for what is under way when it is
-// noticed, for tables that are written before their logs go, and for what makes room again.
-const keepFree = 24 << 20
-
-// room tells whether the disk has room for more records.
-func (n *Node) room() bool {
-	free, _, err := n.store.FreeSpace()
-	return err != nil || free >= keepFree // a file system that cannot tell is written to until it refuses
-}
-
 // runJanitor applies retention in the partitions that this node leads, and gives space back.
 func (n *Node) runJanitor() {
 	ticker := time.NewTicker(janitorEvery)
@@ -34,19 +24,30 @@ func (n *Node) runJanitor() {
 	for {
 		select {
 		case <-ticker.C:
+		case <-n.disk.bell:
 		case <-n.ctx.Done():
 			return
 		}
+		n.tidyNotes()
 		if n.host.Load() == nil || n.failure() != nil {
 			continue
 		}
 		n.host.Load().LookForRoom()
 		n.applyRetention(n.opts.Wall())
+		n.trimOldest()
 		if freed, err := n.store.Reclaim(); err != nil {
 			n.log.Warn("space could not be given back; it is tried again", "err", err)
 		} else if freed > 0 {
 			n.log.Info("space given back", "bytes", freed)
 		}
+	}
+}
+
+// tidyNotes keeps what should outlive a power cut; it writes only what has changed, and rarely.
+func (n *Node) tidyNotes() {
+	n.wear.sample(time.Since(n.started))
+	if err := errors.Join(n.wear.save(false), n.notes.save(false)); err != nil {
+		n.log.Debug("notes were not kept", "err", err)
 	}
 }
 

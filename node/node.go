@@ -82,6 +82,9 @@ type Node struct {
 	gossip    *gossip.Gossip
 	history   history
 	came      arrivals // the janitor's
+	disk      diskHealth
+	wear      *wear
+	notes     *eventLog
 	metrics   *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
@@ -121,6 +124,7 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 	n.machine = newMachine()
 	n.groups = newGroupLogs(n)
 	n.done.bell = make(chan struct{}, 1)
+	n.disk.bell = make(chan struct{}, 1)
 	n.producers.lock = make(chan struct{}, 1)
 	defer func() {
 		if err != nil {
@@ -203,21 +207,28 @@ func (n *Node) fs() vfs.FS {
 
 func (n *Node) openData() (err error) {
 	n.opts.Status("opening " + n.cfg.DataDir)
+	storage.GiveUpReserve(n.cfg.DataDir, n.fs(), startRoom)
 	if n.ident, err = storage.OpenIdentity(n.cfg.DataDir, n.fs()); err != nil {
 		return err
 	}
+	n.notes = openEventLog(n.dataFile(eventsFileName), n.opts.Wall)
+	reserve := int64(0)
+	if u, err := n.fs().GetDiskUsage(n.cfg.DataDir); err == nil {
+		reserve = reserveSize(int64(u.TotalBytes))
+	}
 	n.store, err = storage.Open(n.cfg.DataDir, n.fs(), storage.Options{
 		MemTableSize: n.memory.memTable, CacheSize: n.memory.cache, Logger: n.log,
-		OnEvent: func(e storage.Event) {
-			n.log.Warn("storage: "+e.Text, "err", e.Err)
-			if e.Kind == storage.EventFatal {
-				n.fail(e.Err)
-			}
-		},
+		Reserve: reserve, OnEvent: n.onStorage,
 	})
 	if err != nil {
 		return err
 	}
+	tbw, _ := parseBytes(n.cfg.CardTBW) // Validate has looked
+	dir := n.dataFile("")
+	n.wear = openWear("/", dir, n.dataFile(wearFileName), tbw, func() (int64, int64) {
+		m := n.store.Metrics()
+		return m.WALBytesWritten + m.FlushBytesWritten + m.CompactBytesWritten, m.PayloadBytes
+	})
 	n.came = newArrivals(n.store.Groups())
 	return nil
 }
@@ -370,6 +381,8 @@ func (n *Node) stop() error {
 		h.CheckpointAll()
 		_ = h.Close()
 	}
+	n.notes.add(eventStop, "stopped")
+	_ = errors.Join(n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
 	err := n.store.Close()
 	if n.failure() == nil && err == nil {
 		err = n.ident.Update(func(id *storage.Identity) { id.State = stateClean })

@@ -26,6 +26,7 @@ const (
 	opPropose  byte = 4 // a metadata command -> proposeAnswer
 	opTransfer byte = 5 // transferCall -> transferAnswer
 	opDescribe byte = 6 // nothing -> wire.NodeDescription
+	opTrim     byte = 7 // trimCall -> nothing
 )
 
 // infoAnswer is what a node says of itself beyond its identity.
@@ -145,6 +146,8 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 		answer, err = h.n.transferFor(ctx, from, body)
 	case opDescribe:
 		answer, err = h.n.describeSelf(), nil
+	case opTrim:
+		answer, err = h.n.trimFor(from, body)
 	default:
 		return nil, fmt.Errorf("call %d: %w", op, record.ErrUnsupported)
 	}

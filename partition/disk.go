@@ -2,7 +2,10 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // slowFor is how long a disk counts as slow after a slow commit that no quick one followed. It
@@ -89,4 +92,11 @@ func (c *Core) watchDisk() {
 	d.stalled = true
 	c.log.Warn("the disk stalled: giving leadership away", "waiting", c.now-d.since)
 	c.giveAway("stalled")
+}
+
+// holdsBatch tells whether entries bring records. The rest is small, and some of it makes room.
+func (g *group) holdsBatch(entries []*pb.Entry) bool {
+	return g.machine == nil && slices.ContainsFunc(entries, func(e *pb.Entry) bool {
+		return e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 && e.GetData()[0] < controlMin
+	})
 }

@@ -315,7 +315,7 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 		c.voteAsked(g, m)
 	case pb.MsgApp:
 		if len(m.GetEntries()) > 0 {
-			if c.saveBytes > c.cfg.Limits.SaveQueue || c.disk.full && id != record.MetadataGroup {
+			if c.saveBytes > c.cfg.Limits.SaveQueue || c.disk.full && g.holdsBatch(m.GetEntries()) {
 				c.stats.DroppedAppends++
 				return // the leader sends it again
 			}

@@ -27,15 +27,15 @@ type injection struct {
 var finalErrors = []injection{
 	{"log write", false, syscall.EIO, func(op fsOp) bool { return op.is(opWrite, "*.log") }},
 	{"log write, half done", true, syscall.EIO, func(op fsOp) bool { return op.is(opTorn, "*.log") }},
-	{"log write, disk full", false, syscall.ENOSPC, func(op fsOp) bool { return op.is(opWrite, "*.log") }},
 	{"log sync", false, syscall.EIO, func(op fsOp) bool { return op.is(opSync, "*.log") }},
-	{"log create", false, syscall.ENOSPC, func(op fsOp) bool { return op.is(opCreate, "*.log") }},
-	{"log reuse", false, syscall.ENOSPC, func(op fsOp) bool { return op.is(opReuse, "*.log") }},
-	{"log create or reuse", false, syscall.ENOSPC, func(op fsOp) bool { return op.is(opReuse, "*.log") || op.is(opCreate, "*.log") }},
+	{"log create", false, syscall.EIO, func(op fsOp) bool { return op.is(opCreate, "*.log") }},
+	{"log reuse", false, syscall.EIO, func(op fsOp) bool { return op.is(opReuse, "*.log") }},
+	{"log create or reuse", false, syscall.EIO, func(op fsOp) bool { return op.is(opReuse, "*.log") || op.is(opCreate, "*.log") }},
 	{"log directory sync", false, syscall.EIO, func(op fsOp) bool { return op.is(opSync, logDirName) }},
 	{"store directory sync", false, syscall.EIO, func(op fsOp) bool { return op.is(opSync, storeDirName) }},
 	{"manifest write", false, syscall.EIO, func(op fsOp) bool { return op.is(opWrite, "MANIFEST-*") }},
-	{"manifest write, half done", true, syscall.ENOSPC, func(op fsOp) bool { return op.is(opTorn, "MANIFEST-*") }},
+	{"manifest write, half done", true, syscall.EIO, func(op fsOp) bool { return op.is(opTorn, "MANIFEST-*") }},
+	{"log sync, disk full", false, syscall.ENOSPC, func(op fsOp) bool { return op.is(opSync, "*.log") }},
 	{"manifest sync", false, syscall.EIO, func(op fsOp) bool { return op.is(opSync, "MANIFEST-*") }},
 }
 
@@ -155,36 +155,6 @@ func TestTableErrorsHeal(t *testing.T) {
 			w.compare()
 			mustClose(t, w.s)
 			w.verify(w.fs)
-		})
-	}
-}
-
-// TestFullDisk: commits wait if a table was hit first, and fail for good if the log was. Nothing
-// acked is lost, and the waiting ones go on when there is space again.
-func TestFullDisk(t *testing.T) {
-	for seed := range seeds(4) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, seed)
-			for range w.rng.IntN(200) {
-				w.randomCommit(true)
-			}
-			w.hooks.set(func(op fsOp) error {
-				if !op.after && (op.kind == opWrite || op.kind == opCreate || op.kind == opReuse) && (seed%2 == 0 || !op.is(op.kind, "*.log")) {
-					return syscall.ENOSPC
-				}
-				return nil
-			})
-			ended := make(chan error, 1)
-			go func() { ended <- commitUntilError(w) }()
-			time.Sleep(time.Minute)
-			w.hooks.set(nil)
-			if err := <-ended; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, errNeverMet) {
-				t.Fatal(err)
-			}
-			_ = w.s.Close()
-			s := mustOpen(t, w.fs, w.opts)
-			matchHistory(t, s, w.possible())
-			mustClose(t, s)
 		})
 	}
 }

@@ -44,6 +44,8 @@ type hookFS struct {
 	vfs.FS
 	tear atomic.Bool // also call in the middle of a write
 
+	usage func() (vfs.DiskUsage, error) // what GetDiskUsage gives, if it is set
+
 	mu   sync.Mutex
 	hook func(fsOp) error
 	rng  *rand.Rand // where a write is torn
@@ -131,6 +133,13 @@ func (h *hookFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 
 func (h *hookFS) OpenDir(name string) (vfs.File, error) {
 	return h.open(opOpen, name, func() (vfs.File, error) { return h.FS.OpenDir(name) })
+}
+
+func (h *hookFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	if h.usage != nil {
+		return h.usage()
+	}
+	return h.FS.GetDiskUsage(path)
 }
 
 func (h *hookFS) Rename(oldname, newname string) error {

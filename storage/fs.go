@@ -19,7 +19,8 @@ import (
 //     places where nothing can catch it. So the disk *freezes* at the first such error: what
 //     is on disk stays exactly as it is, as if power had gone at that moment, and every later
 //     write only pretends to succeed. Commit looks at frozen before it tells anyone of success.
-//     Reads go on, from memory and from the tables. An fsync is never tried twice.
+//     Reads go on, from memory and from the tables. An fsync is never tried twice. A full disk is
+//     no such error: see withRoom.
 //   - An error while a table is written is tried again by the engine at once and for ever. So
 //     it is returned late, after a pause that grows.
 //   - A sync of a large table makes the log's sync wait behind it. So tables are pushed to
@@ -36,6 +37,8 @@ type disk struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 	failures atomic.Int32 // of tables, in a row
+	reserve  *reserve
+	waiting  atomic.Int32 // writes that wait for room
 }
 
 const (
@@ -49,7 +52,7 @@ const (
 )
 
 func newDisk(inner vfs.FS, event func(Event)) *disk {
-	d := &disk{FS: inner, event: event, froze: make(chan struct{}), stop: make(chan struct{})}
+	d := &disk{FS: inner, reserve: &reserve{}, event: event, froze: make(chan struct{}), stop: make(chan struct{})}
 	d.opening.Store(true)
 	return d
 }
@@ -118,11 +121,18 @@ func (d *disk) pause() {
 	if n := d.failures.Add(1); n < 9 {
 		wait = min(firstPause<<(n-1), longestPause)
 	}
+	d.sleep(wait)
+}
+
+// sleep is false if release ended it.
+func (d *disk) sleep(wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-d.stop:
+		return false
 	}
 }
 
@@ -142,7 +152,11 @@ func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := d.frozenErr(); err != nil {
 		return nullFile{}, d.pretend(kind, err)
 	}
-	f, err := d.FS.Create(name, c)
+	var f vfs.File
+	err := d.withRoom(kind, func() (err error) {
+		f, err = d.FS.Create(name, c)
+		return err
+	})
 	return d.created(name, kind, "create", f, err)
 }
 
@@ -161,7 +175,11 @@ func (d *disk) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (
 	if d.frozenErr() != nil {
 		return nullFile{}, nil
 	}
-	f, err := d.FS.ReuseForWrite(oldname, newname, c)
+	var f vfs.File
+	err := d.withRoom(kindOf(newname), func() (err error) {
+		f, err = d.FS.ReuseForWrite(oldname, newname, c)
+		return err
+	})
 	return d.created(newname, kindOf(newname), "reuse", f, err)
 }
 
@@ -198,7 +216,8 @@ func (d *disk) Rename(oldname, newname string) error {
 	if d.frozenErr() != nil {
 		return nil
 	}
-	return d.written(newname, kindOf(newname), "rename", d.FS.Rename(oldname, newname))
+	kind := kindOf(newname)
+	return d.written(newname, kind, "rename", d.withRoom(kind, func() error { return d.FS.Rename(oldname, newname) }))
 }
 
 // diskFile is a file that is written through a disk.
@@ -214,7 +233,12 @@ func (f *diskFile) Write(p []byte) (int, error) {
 	if err := f.disk.frozenErr(); err != nil {
 		return len(p), f.disk.pretend(f.kind, err)
 	}
-	n, err := f.File.Write(p)
+	n := 0
+	err := f.disk.withRoom(f.kind, func() error {
+		more, err := f.File.Write(p[n:])
+		n += more
+		return err
+	})
 	if err != nil {
 		if err = f.disk.written(f.name, f.kind, "write", err); err == nil {
 			n = len(p)
@@ -243,7 +267,8 @@ func (f *diskFile) sync(op string, sync func() error) error {
 		})
 		defer func() {
 			if !t.Stop() {
-				f.disk.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log took %v", time.Since(began).Round(time.Millisecond))})
+				took := time.Since(began)
+				f.disk.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log took %v", took.Round(time.Millisecond)), Took: took})
 			}
 		}()
 	}

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -182,4 +183,57 @@ func (s *Store) excise(span deadSpan) (int64, error) {
 	s.mu.Unlock()
 	s.reclaimed.Add(int64(len(span.slots)))
 	return int64(size), nil
+}
+
+// LiveBytes is the payload of all logs: what the store would take if all dead space was given back.
+func (s *Store) LiveBytes() (n int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, g := range s.mu.groups {
+		n += g.size
+	}
+	return n
+}
+
+// Oldest finds what goes first, by the order in which it came, to be rid of about free bytes of the groups
+// that mayGo takes: whole buckets. For each group with something in them it gives the first offset to keep.
+func (s *Store) Oldest(free int64, mayGo func(record.GroupID) bool) map[record.GroupID]record.Offset {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	inBucket := map[uint32]int64{}
+	for id, g := range s.mu.groups {
+		if g.err != nil || !mayGo(id) {
+			continue
+		}
+		for i := range g.dirs {
+			seg := g.segment(i)
+			if i == 0 {
+				seg.bytes -= g.headBytes
+			}
+			if b := seg.slot.bucket(); b < s.mu.openBucket {
+				inBucket[b] += int64(seg.bytes)
+			}
+		}
+	}
+	cut := uint32(0)
+	for _, b := range slices.Sorted(maps.Keys(inBucket)) {
+		if free <= 0 {
+			break
+		}
+		cut, free = b, free-inBucket[b]
+	}
+	keep := map[record.GroupID]record.Offset{}
+	for id, g := range s.mu.groups {
+		if g.err != nil || !mayGo(id) || len(g.dirs) == 0 || g.dirs[0].slot.bucket() > cut {
+			continue
+		}
+		keep[id] = g.next
+		for i := range g.dirs {
+			if g.dirs[i].slot.bucket() > cut {
+				keep[id] = g.dirs[i].offset
+				break
+			}
+		}
+	}
+	return keep
 }

@@ -84,6 +84,10 @@ func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
 	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, unreadable: map[slot]bool{}}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.disk = newDisk(fs, s.event)
+	if !o.ReadOnly {
+		s.disk.reserve = &reserve{fs: fs, path: fs.PathJoin(dir, reserveName), size: o.Reserve}
+		s.disk.reserve.open()
+	}
 	s.mu.groups = map[record.GroupID]*group{}
 	s.mu.rot = map[record.GroupID]error{}
 	s.mu.refs = map[slot]int32{}
@@ -127,7 +131,6 @@ func (o *Options) complete() error {
 }
 
 func (s *Store) event(e Event) {
-	s.opts.Logger.Warn("storage", "event", e.Text, "err", e.Err)
 	s.opts.OnEvent(e)
 }
 

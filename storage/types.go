@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"edged/record"
 )
@@ -128,6 +129,8 @@ const (
 	EventSlowDisk                         // one disk operation took very long
 	EventWriteStall                       // commits wait for flushes
 	EventFatal                            // the store cannot go on; the process should end
+	EventDiskFull                         // there is no room; the reserve is in use, or writing waits
+	EventDiskRoom                         // there is room again
 )
 
 // Event is something that happened outside a call.
@@ -135,6 +138,7 @@ type Event struct {
 	Kind EventKind
 	Text string
 	Err  error
+	Took time.Duration // of an EventSlowDisk that is over
 }
 
 // Options of Open. Zero fields take the defaults.
@@ -144,6 +148,8 @@ type Options struct {
 	MemTableSize int64
 	// CacheSize of the block cache in bytes; default 4 MiB.
 	CacheSize int64
+	// Reserve is how many bytes of the disk are kept for when it is full; 0 keeps none.
+	Reserve int64
 	// ReadOnly opens a stopped node's store without changing a byte of it: for dumps and checks.
 	ReadOnly bool
 	// Logger takes the engine's messages; default discards them.

@@ -147,3 +147,101 @@ func produceTo(ctx context.Context, p *client.Producer, topic string, partition 
 	a := <-got
 	return a, a.Err
 }
+
+// A disk that others fill at once, to the last byte, while records come in: the process lives, reads go on, produce
+// gets errors that say to come back, and with room again it goes on without a restart.
+func TestDiskFullAtOnce_livesAndResumes(t *testing.T) {
+	t.Parallel()
+	if !inOwnNamespaces(t) {
+		return
+	}
+	n := newNode(t, "small")
+	smallDisk(t, n, 64)
+	n.start()
+	eventually(t, "the node is ready", n.ready)
+	c := &cluster{t: t, nodes: []*node{n}}
+	c.createTopic("t", 1, nil)
+	cl := c.client()
+	fill(t, cl, "t", 0, 0, 1000, 1000)
+	pid := n.addr.PID
+	free := fillUp(t, n)
+	raw, err := dialRaw(n.addr.Native)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.close()
+	taken, refused := 0, ""
+	for refused != "disk_full" {
+		_, _, _, err := raw.produce("t", 0, -1, time.Second, oneBatch(t, loadValue(sent{seq: int64(1000 + taken)}, 100_000)))
+		var e *rawError
+		switch {
+		case errors.As(err, &e) && e.retriable:
+			refused = e.code
+			_ = shell(fmt.Sprintf("dd if=/dev/zero of=%s/ballast%d bs=4k 2>/dev/null", n.data, 10+taken)) // the reserve too
+		case err != nil:
+			t.Fatalf("after %d records: %v", taken, err)
+		default:
+			taken++
+		}
+		if taken > 1000 {
+			t.Fatal("a full disk took 100 MB")
+		}
+	}
+	t.Logf("%d records of 100 kB were taken with a full disk, then %s", taken, refused)
+	if messages, _ := readPartition(t, cl, "t", 0); len(messages) < 1000+taken {
+		t.Errorf("with a full disk %d of %d records can be read", len(messages), 1000+taken)
+	}
+	if err := n.get("/livez", nil); err != nil {
+		t.Error(err)
+	}
+	free()
+	run(t, "sh", "-c", "rm -f "+n.data+"/ballast*")
+	eventually(t, "records are taken again", func() error {
+		_, _, _, err := raw.produce("t", 0, -1, 5*time.Second, oneBatch(t, loadValue(sent{seq: 5000}, 100)))
+		return err
+	})
+	if n.addr.PID != pid {
+		t.Error("it is another process")
+	}
+	n.kill()
+	n.start()
+	eventually(t, "the node is ready again", n.ready)
+	if messages, _ := readPartition(t, cl, "t", 0); len(messages) < 1000+taken+1 {
+		t.Errorf("after a restart %d records, acknowledged were %d", len(messages), 1000+taken+1)
+	}
+}
+
+// With retention-percent a node never fills its disk: the oldest records go, whatever their topic.
+func TestRetentionPercent_theOldestOfAllTopicsGo(t *testing.T) {
+	t.Parallel()
+	if !inOwnNamespaces(t) {
+		return
+	}
+	n := newNode(t, "small", "--retention-percent", "30", "--memory-limit", "48MiB")
+	smallDisk(t, n, 128)
+	n.start()
+	eventually(t, "the node is ready", n.ready)
+	c := &cluster{t: t, nodes: []*node{n}}
+	cl := c.client()
+	c.createTopic("old", 1, nil)
+	c.createTopic("new", 1, nil)
+	fill(t, cl, "old", 0, 0, 10_000, 1000)
+	written := 0
+	for range 6 { // 120 MB, in steps that leave the node time to look
+		fill(t, cl, "new", 0, written, 20_000, 1000)
+		written += 20_000
+		eventually(t, "the oldest records go", func() error {
+			if got := n.metric("edged_storage_disk_bytes"); got > 64<<20 {
+				return fmt.Errorf("%d MiB are taken", int64(got)>>20)
+			}
+			return nil
+		})
+	}
+	if messages, start := readPartition(t, cl, "old", 0); len(messages) > 0 || start < 9_900 {
+		t.Errorf("the topic that was written first begins at %d and has %d records", start, len(messages))
+	}
+	messages, start := readPartition(t, cl, "new", 0)
+	if int(start)+len(messages) != written || len(messages) < 20_000 {
+		t.Errorf("the newest %d records are there, from %d, of %d", len(messages), start, written)
+	}
+}

@@ -302,7 +302,9 @@ func (b *fakeBroker) DescribeNode(_ context.Context, node record.NodeID) (wire.N
 		node = fakeNode
 	}
 	return wire.NodeDescription{
-		Node: b.nodes()[node-fakeNode], Instance: "i1", State: "member", BootCounter: 4, UptimeMs: 61_000, DataBytes: 2048, DiskFree: -1,
+		Node: b.nodes()[node-fakeNode], Instance: "i1", State: "member", BootCounter: 4, UptimeMs: 61_000, DataBytes: 2048, DiskFree: 8 << 30,
+		Device: wire.DeviceStatus{MemoryBudget: 64 << 20, MemoryFrom: "--memory-limit", MemoryUsed: 52 << 20, DiskTotal: 16 << 30, DiskLow: true,
+			Written: 3 << 30, WrittenPerDay: 1 << 30, Amplification: 210, WearDays: 900, ClockTrusted: true, Clock: "synchronised", Now: 1_800_000_000_000},
 		Peers:      []wire.PeerStatus{{ID: deadNode, Addr: "pi2:7400", Problem: "connection refused"}},
 		Partitions: []wire.NodePartition{{Topic: "t", Partition: 1, Role: "leader", Leader: fakeNode, Epoch: 3, HighWatermark: 9}},
 		Problems:   []string{"group 5 is damaged"},

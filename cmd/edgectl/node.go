@@ -140,7 +140,7 @@ func nodeDescribe(c *cli.Context) error {
 		t.row("zone", orDash(d.Zone))
 		t.row("instance", fmt.Sprintf("%s, start %d, up %v", d.Instance, d.BootCounter, (time.Duration(d.UptimeMs)*time.Millisecond).Round(time.Second)))
 		t.row("addresses", fmt.Sprintf("native %s, kafka %s, http %s", orDash(d.Native), orDash(d.Kafka), orDash(d.HTTP)))
-		t.row("data", fmt.Sprintf("%s, %s free", bytesText(d.DataBytes), bytesText(d.DiskFree)))
+		deviceRows(t, d)
 		for _, p := range d.Peers {
 			state := "up"
 			if !p.Up {

@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"edged/client"
+	"edged/record"
+	"edged/transport/wire"
 
 	"github.com/urfave/cli/v2"
 )
@@ -16,8 +20,16 @@ func statusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			node, err := cl.DescribeNode(ctx, record.NoNode)
+			if err != nil {
+				return err
+			}
 			if c.Bool("json") {
-				return printJSON(c.App.Writer, st)
+				return printJSON(c.App.Writer, struct {
+					wire.Status
+					Node   record.NodeID     `json:"answered_by"`
+					Device wire.DeviceStatus `json:"device"`
+				}{st, node.ID, node.Device})
 			}
 			t := newTable("cluster", fmt.Sprintf("%s (%s)", orDash(st.Cluster), orDash(st.ClusterID)))
 			t.row("nodes", fmt.Sprintf("%d, %d alive", st.Nodes, st.NodesAlive))
@@ -27,7 +39,43 @@ func statusCommand() *cli.Command {
 			if st.InternalUnwell > 0 {
 				t.row("internal partitions", fmt.Sprintf("%d, %d without a leader or under-replicated", st.Internal, st.InternalUnwell))
 			}
+			t.row("answered by", strings.TrimSpace(fmt.Sprintf("%d %s", node.ID, node.Name)))
+			deviceRows(t, node)
 			return t.print(c.App.Writer)
 		})
 	})
+}
+
+// deviceRows are the lines about the machine under a node.
+func deviceRows(t *table, n wire.NodeDescription) {
+	d := n.Device
+	if d.MemoryBudget == 0 { // an older node
+		t.row("data", fmt.Sprintf("%s, %s free", bytesText(n.DataBytes), bytesText(n.DiskFree)))
+		return
+	}
+	t.row("memory", fmt.Sprintf("%s of %s (%s)", bytesText(d.MemoryUsed), bytesText(d.MemoryBudget), d.MemoryFrom))
+	disk := fmt.Sprintf("%s of records and logs, %s of %s free", bytesText(n.DataBytes), bytesText(n.DiskFree), bytesText(d.DiskTotal))
+	switch {
+	case d.DiskLow:
+		disk += "; LOW: no records are taken"
+	case d.DiskStalledMs > 0:
+		disk += fmt.Sprintf("; SLOW: it has not answered for %v", time.Duration(d.DiskStalledMs)*time.Millisecond)
+	}
+	t.row("disk", disk)
+	t.row("wear", wearText(d))
+}
+
+// wearText says what is written to the card, and how long it will last if that is known.
+func wearText(d wire.DeviceStatus) string {
+	text := bytesText(d.Written) + " written"
+	if d.WrittenPerDay >= 0 {
+		text += ", " + bytesText(d.WrittenPerDay) + " a day"
+	}
+	if d.Amplification > 0 {
+		text += fmt.Sprintf(", %.1f bytes for each byte of records", float64(d.Amplification)/100)
+	}
+	if d.WearDays >= 0 {
+		text += fmt.Sprintf("; at this pace the card lasts %d days more", d.WearDays)
+	}
+	return text
 }

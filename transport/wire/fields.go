@@ -230,6 +230,23 @@ func (m *NodeDescription) walk(w *walker) {
 	list(w, &m.Peers, func(p *PeerStatus) { w.message(p) })
 	list(w, &m.Partitions, func(p *NodePartition) { w.message(p) })
 	list(w, &m.Problems, w.str)
+	w.nested(&m.Device)
+}
+
+func (m *DeviceStatus) walk(w *walker) {
+	num(w, &m.MemoryBudget)
+	w.str(&m.MemoryFrom)
+	num(w, &m.MemoryUsed)
+	num(w, &m.DiskTotal)
+	w.boolean(&m.DiskLow)
+	num(w, &m.DiskStalledMs)
+	num(w, &m.Written)
+	num(w, &m.WrittenPerDay)
+	num(w, &m.Amplification)
+	num(w, &m.WearDays)
+	w.boolean(&m.ClockTrusted)
+	w.str(&m.Clock)
+	num(w, &m.Now)
 }
 
 func (m *PeerStatus) walk(w *walker) {

@@ -327,6 +327,24 @@ type NodeDescription struct {
 	Peers       []PeerStatus    `json:"peers"`
 	Partitions  []NodePartition `json:"partitions"`
 	Problems    []string        `json:"problems"` // one line each: damaged or quarantined data, refused peers
+	Device      DeviceStatus    `json:"device"`
+}
+
+// DeviceStatus is how the machine under a node is doing, as far as the node knows.
+type DeviceStatus struct {
+	MemoryBudget  int64  `json:"memory_budget_bytes"`
+	MemoryFrom    string `json:"memory_budget_from"`
+	MemoryUsed    int64  `json:"memory_used_bytes"` // resident; -1: not known
+	DiskTotal     int64  `json:"disk_total_bytes"`  // -1: not known
+	DiskLow       bool   `json:"disk_low"`          // no records are taken
+	DiskStalledMs int64  `json:"disk_stalled_ms"`   // a sync of the log has taken so long and goes on
+	Written       int64  `json:"disk_written_bytes"`
+	WrittenPerDay int64  `json:"disk_written_bytes_per_day"` // -1: not known yet
+	Amplification int64  `json:"write_amplification_percent"`
+	WearDays      int64  `json:"disk_wear_days"` // until card-tbw is reached; -1: not known
+	ClockTrusted  bool   `json:"clock_trusted"`
+	Clock         string `json:"clock"` // in words
+	Now           int64  `json:"now_ms"`
 }
 
 // PeerStatus is how one node sees another.

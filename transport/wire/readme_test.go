@@ -152,7 +152,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 	}
 	inner := map[string]Message{
 		"node": &Node{}, "topic": &Topic{}, "partition": &Partition{}, "change": &LeaderChange{},
-		"peer": &PeerStatus{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
+		"peer": &PeerStatus{}, "device": &DeviceStatus{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
 		"assigned": &TopicPartitions{}, "offsets": &TopicOffsets{}, "position": &PartitionOffset{},
 	}
 	for name, m := range inner {
