@@ -27,6 +27,7 @@ type Gossip struct {
 
 	events chan struct{}
 	wake   chan struct{} // for rejoin
+	looked chan struct{} // closed when every known address was asked once
 
 	ctx    context.Context // ends when Leave or Close begins
 	cancel context.CancelFunc
@@ -57,7 +58,7 @@ func Start(cfg Config) (*Gossip, error) {
 	}
 	g := &Gossip{
 		cfg: cfg, log: cfg.Logger,
-		events: make(chan struct{}, 1), wake: make(chan struct{}, 1), ending: make(chan struct{}, 1),
+		events: make(chan struct{}, 1), wake: make(chan struct{}, 1), ending: make(chan struct{}, 1), looked: make(chan struct{}),
 	}
 	g.members = newMembers(cfg.Meta, cfg.Limits.Members, forgetMembersOver, tokens(g.events, g.wake))
 	g.leaders = newLeaders(cfg.Meta.Cluster, cfg.Limits.Groups, tokens(g.events))
@@ -131,6 +132,13 @@ func (g *Gossip) Members() []Member { return g.members.list() }
 
 // Strangers are nodes that are heard under our cluster's name and are of another cluster.
 func (g *Gossip) Strangers() []Member { return g.members.newest(false) }
+
+// Looked is closed when the addresses that were known at the start have been asked once.
+func (g *Gossip) Looked() <-chan struct{} { return g.looked }
+
+// Twins are other lives of this node that gossip holds to be alive: most often its last one, which has
+// just ended.
+func (g *Gossip) Twins() []Member { return g.members.twins() }
 
 // Events holds a token when members or leaders have changed since it was taken last.
 func (g *Gossip) Events() <-chan struct{} { return g.events }

@@ -181,6 +181,19 @@ func (ms *members) newest(mixes bool) []Member {
 	return out
 }
 
+// twins are the other lives of this node that are held to be alive.
+func (ms *members) twins() []Member {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	var out []Member
+	for _, l := range ms.mu.names {
+		if self := ms.mu.self; l.Node == self.Node && l.Boot != self.Boot && l.Alive {
+			out = append(out, l.Member)
+		}
+	}
+	return out
+}
+
 // count is how many names are alive, us included.
 func (ms *members) count() int {
 	ms.mu.Lock()

@@ -27,8 +27,11 @@ func (g *Gossip) rejoin() {
 	pause := firstPause
 	var seen []Member
 	var saved []string
-	for {
+	for first := true; ; first = false {
 		missing := g.joinMissing()
+		if first {
+			close(g.looked)
+		}
 		seen = g.logChanges(seen)
 		saved = g.save(saved)
 		longest := longestPause

@@ -139,6 +139,9 @@ func (n *Node) resume(cluster record.ClusterID) error {
 	if st.Err != nil {
 		n.problems.add("the local copy of the metadata is damaged: " + st.Err.Error())
 	}
+	if err := n.findTwin(); err != nil {
+		return twinError(err, n.cfg.DataDir)
+	}
 	if err := n.startHost(cluster); err != nil {
 		return err
 	}

@@ -1,11 +1,15 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"strings"
+	"time"
+
+	"edged/transport/peer"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -13,8 +17,42 @@ import (
 // checkClone ends a node that the others take for a clone: two processes under one identity would
 // both vote. The later one stops, with the reason.
 func (n *Node) checkClone(err error) {
-	n.fail(fmt.Errorf("%w; if this card was copied from another node, move %s away and start anew: the node then gets an identity of its own", err, n.cfg.DataDir))
+	n.fail(twinError(err, n.cfg.DataDir))
 	n.cancel()
+}
+
+func twinError(err error, dir string) error {
+	return fmt.Errorf("%w; if this card was copied from another node, move %s away and start anew: the node then gets an identity of its own", err, dir)
+}
+
+// How long a node looks for another one under its identity before it takes part, and how long it waits for
+// the answer of one.
+const (
+	lookForTwin = 500 * time.Millisecond
+	askTwin     = 500 * time.Millisecond
+)
+
+// findTwin looks for another process that lives under this node's identity. Who knows this node refuses the
+// later one of two, but a node that has just started knows neither: with its vote a copied card could lead with
+// an old log. So a node asks around before it votes or stands. What gossip cannot reach within
+// lookForTwin is not waited for: then the copy is cut off from the true node's side, which no node can tell from a
+// restart.
+func (n *Node) findTwin() error {
+	ctx, cancel := context.WithTimeout(n.ctx, lookForTwin)
+	defer cancel()
+	select {
+	case <-n.gossip.Looked():
+	case <-ctx.Done():
+	}
+	for _, m := range n.gossip.Twins() {
+		ctx, cancel := context.WithTimeout(n.ctx, askTwin)
+		_, _, err := n.askInfo(ctx, nativeAddr(m))
+		cancel()
+		if errors.Is(err, peer.ErrClone) {
+			return err
+		}
+	}
+	return nil
 }
 
 // membersFile keeps the gossip addresses that were seen last, for a start without any join address. It is

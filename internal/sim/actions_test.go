@@ -392,27 +392,35 @@ func (l *life) registered() bool {
 	return self != nil && self.BootCounter == l.n.Identity().BootCounter
 }
 
-// cloneOne copies a running node's disk to another machine and starts both. One of them has to end. All
-// nodes are connected then: one that has just started and meets the clone first takes it for the true node.
-func cloneOne(w *world) {
+// cloneOne copies a running node's disk to another machine and starts both. One of them has to end. In some
+// runs a third one starts together with the clone, and may meet it before the true node.
+func cloneOne(w *world) { cloneMet(w, w.chance(2)) }
+
+func cloneMet(w *world, byFresh bool) {
 	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.registered() })
 	if m == nil || !w.connected() || w.clones > 0 {
 		return
 	}
 	w.clones++
-	w.imposters.Store(true)
 	c := w.addMachine(m.expect, w.addresses())
 	c.clone, c.of = true, m
 	c.mem = m.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(w.rng.Uint64(), 5))})
 	w.story.tell(c.name, "CLONE of %s", m.name)
+	fresh := w.anyMachine(func(o *machine) bool { return o.life != nil && o != m })
+	if fresh == nil || !byFresh {
+		w.boot(c)
+		return
+	}
+	fresh.powerCut(w.kept())
+	w.boot(fresh)
 	w.boot(c)
 }
 
 // restoreOne starts a machine with a disk it had in an earlier life, which has to be refused, and then
 // with its own again. A backup that was made in the life that ends with the restore tells nobody that it is
-// one: no start was counted in between.
+// one: no start was counted in between, or none that anybody heard of.
 func restoreOne(w *world) {
-	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.backup != nil && m.backup.life < m.life.number })
+	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.backup != nil && m.backup.life < m.life.number && m.life.registered() })
 	if w.cloned() {
 		return
 	}
@@ -425,10 +433,9 @@ func restoreOne(w *world) {
 		}
 		return
 	}
-	w.imposters.Store(true)
 	m.powerCut(100)
 	own, last := m.mem, m.last
-	m.mem, m.backup, m.last = m.backup.mem, nil, storage.Identity{}
+	m.mem, m.backup, m.last, m.old = m.backup.mem, nil, storage.Identity{}, true
 	w.story.tell(m.name, "BACKUP RESTORED")
 	w.boot(m)
 	l := m.life
@@ -440,7 +447,7 @@ func restoreOne(w *world) {
 		return
 	}
 	m.powerCut(100)
-	m.mem, m.last = own, last
+	m.mem, m.last, m.old = own, last, false
 	w.boot(m)
 }
 

@@ -84,7 +84,7 @@ func (w *world) replicas(p *part) (g record.GroupID, rs []replica) {
 	}
 	for _, l := range w.lives() {
 		h := l.n.Host()
-		if g == 0 || h == nil {
+		if g == 0 || h == nil || l.fake {
 			continue
 		}
 		if pp := h.Lookup(g); pp != nil && pp.View().Role != partition.RoleNone {
@@ -95,12 +95,8 @@ func (w *world) replicas(p *part) (g record.GroupID, rs []replica) {
 }
 
 // committed checks that a high watermark that somebody was shown is held by a majority. Nodes that are
-// off count as holding it: their disks cannot be asked. Where an imposter was started the law is not
-// judged: for a moment its old disk is taken for that of the true node.
+// off count as holding it: their disks cannot be asked.
 func (w *world) committed(p *part, who string, high record.Offset) {
-	if w.imposters.Load() {
-		return
-	}
 	g, rs := w.replicas(p)
 	behind := map[record.ReplicaID]record.Offset{}
 	var voters []record.ReplicaID

@@ -57,7 +57,6 @@ type world struct {
 	states             map[int64]string // of the metadata, by entry
 	wiped              bool
 	clones             int
-	imposters          atomic.Bool   // a process with somebody else's disk, or an old one, was started
 	decided, undecided int           // partitions that porcupine judged, or not in time
 	moved              time.Duration // when a machine was last given another address
 
@@ -126,6 +125,7 @@ type machine struct {
 	of     *machine         // that one
 	last   storage.Identity // of the last life; zero if the disk is another one
 	backup *backup          // what the disk was once
+	old    bool             // it runs with that
 	// nodes that form the cluster together; 0 joins one
 	expect int
 	join   []string
@@ -163,6 +163,7 @@ type life struct {
 	n      *node.Node
 	id     record.NodeID
 	number int
+	fake   bool // a clone, or an old disk: not the node whose name it bears
 	cancel context.CancelFunc
 	ended  chan struct{} // Run returned
 	err    error         // what Run returned
@@ -248,7 +249,7 @@ func (m *machine) start() error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{silent: dead, m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
+	l := &life{fake: m.clone || m.old, silent: dead, m: m, n: n, id: n.Identity().Node, number: m.boots, cancel: cancel, ended: make(chan struct{}), gone: make(chan struct{})}
 	w.mu.Lock()
 	if m.life = l; !m.clone {
 		w.names[l.id] = m.name
