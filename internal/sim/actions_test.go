@@ -420,7 +420,9 @@ func cloneMet(w *world, byFresh bool) {
 // with its own again. A backup that was made in the life that ends with the restore tells nobody that it is
 // one: no start was counted in between, or none that anybody heard of.
 func restoreOne(w *world) {
-	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.backup != nil && m.backup.life < m.life.number && m.life.registered() })
+	m := w.anyMachine(func(m *machine) bool {
+		return m.life != nil && m.backup != nil && m.backup.life < m.life.number && m.life.registered()
+	})
 	if w.cloned() {
 		return
 	}
