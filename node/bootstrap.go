@@ -309,7 +309,7 @@ func (n *Node) found(p *metadata.Proposal) error {
 			learners = append(learners, r)
 		}
 	}
-	return n.become(p.Cluster, &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog, Voters: voters, Learners: learners, Initial: voters})
+	return n.become(p.Cluster, &partition.Assignment{Group: record.MetadataGroup, Machine: partition.MetadataLog, Voters: voters, Learners: learners, Initial: voters, InitialLearners: learners})
 }
 
 // join asks a member to let this node in.

@@ -81,6 +81,9 @@ type Assignment struct {
 	// Initial are the voters that the group was made with. A replica among them starts from
 	// the same beginning as the others; any other starts empty and is filled by the leader.
 	Initial []record.ReplicaID
+	// InitialLearners are the learners that the group was made with: of the metadata group, those of
+	// its founders that do not vote. All replicas of a group must be told the same ones.
+	InitialLearners []record.ReplicaID
 	// InitialState is what a state machine starts from, only when the group is made.
 	InitialState []byte
 	// Machine says what the group's log is the history of; it never changes.

@@ -78,7 +78,7 @@ func (c *Core) create(a *Assignment, own record.ReplicaID) *group {
 		s.Base = newBase()
 		s.HardState.Term = s.Base.Term
 		s.Checkpoint = storage.Checkpoint{
-			Applied: s.Base.Index, Confs: []storage.ConfAt{{Index: s.Base.Index, Conf: storage.ConfState{Voters: slices.Clone(a.Initial)}}},
+			Applied: s.Base.Index, Confs: []storage.ConfAt{{Index: s.Base.Index, Conf: storage.ConfState{Voters: slices.Clone(a.Initial), Learners: slices.Clone(a.InitialLearners)}}},
 			State: checkpointState{kind: a.Machine, relaxed: a.Relaxed, index: s.Base.Index, commit: s.Base.Index, state: a.InitialState}.encode(),
 		}
 	} else {

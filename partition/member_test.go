@@ -234,6 +234,23 @@ func TestMember_metadataIsNotChangedByWhatItsReplicasWereMadeWith(t *testing.T) 
 	}
 }
 
+// Founders that do not vote belong to the metadata group from its beginning: they learn of the cluster
+// by its log, before they could register.
+func TestMember_foundersThatDoNotVoteAreLearnersFromTheStart(t *testing.T) {
+	s := machineSim(t, 9, 5)
+	voters, learners := s.replicas(1, 0, 1, 2), s.replicas(1, 3, 4)
+	s.assign(&Assignment{Group: 1, Machine: MetadataLog, Voters: voters, Learners: learners, Initial: voters, InitialLearners: learners})
+	s.await("a leader", time.Second, s.led(1))
+	s.await("all replicas filled", 5*time.Second, func() bool {
+		for i := range 5 {
+			if g := s.group(i, 1); g == nil || !sameSet(g.conf.Voters, voters) || !sameSet(g.conf.Learners, learners) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func TestMember_leaderThatIsToLeaveHandsOver(t *testing.T) {
 	s := newSim(t, 5, 4)
 	s.create(1, 3)
