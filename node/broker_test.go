@@ -9,6 +9,25 @@ import (
 	"edged/transport/wire"
 )
 
+// A node that stops takes nothing on, but goes on telling who leads: clients ask it at just that time, and
+// believe it that a topic is missing.
+func TestBroker_stoppingNodeStillTellsWhoLeads(t *testing.T) {
+	t.Parallel()
+	n := startCluster(t, 3)[0]
+	n.stopping.Store(true)
+	md, err := broker{n.Node}.Metadata(t.Context(), nil)
+	if err != nil || len(md.Topics) != 1 || md.Topics[0].Partitions[0].Leader == record.NoNode {
+		t.Errorf("native: %+v, %v", md, err)
+	}
+	topics := kafkaBroker{n.Node}.Topics()
+	if len(topics) != 1 || topics[0].Partitions[0].Leader == record.NoNode {
+		t.Errorf("kafka: %+v", topics)
+	}
+	if _, err := (broker{n.Node}).CreateTopic(t.Context(), wire.CreateTopicRequest{Name: "u"}); !errors.Is(err, record.ErrShuttingDown) {
+		t.Errorf("a new topic: %v", err)
+	}
+}
+
 // A request that names a topic's id is for that topic and no other of its name.
 func TestBroker_topicIDIsHeldTo(t *testing.T) {
 	t.Parallel()

@@ -12,11 +12,17 @@ import (
 	"edged/transport/wire"
 )
 
-// notReady says why this node cannot serve the cluster's metadata yet, nil if it can.
+// notReady says why this node takes nothing on, nil if it does.
 func (n *Node) notReady() error {
 	if n.stopping.Load() {
 		return record.ErrShuttingDown
 	}
+	return n.notMember()
+}
+
+// notMember says why this node cannot tell about the cluster yet, nil if it can. It goes on telling while
+// it stops: who asks then wants to know where to go, and what is said to be missing is believed.
+func (n *Node) notMember() error {
 	if n.host.Load() == nil || n.machine.Picture().ClusterID().IsZero() {
 		if text := n.bootstrap.status(); text != "" {
 			return fmt.Errorf("%w (%s)", record.ErrNotReady, text)
@@ -29,7 +35,7 @@ func (n *Node) notReady() error {
 // Metadata describes the cluster as this node knows it.
 func (b broker) Metadata(_ context.Context, topics []string) (wire.Metadata, error) {
 	n := b.n
-	if err := n.notReady(); err != nil {
+	if err := n.notMember(); err != nil {
 		return wire.Metadata{}, err
 	}
 	p := n.machine.Picture()
@@ -148,7 +154,7 @@ func (n *Node) describeNodes(p *metadata.Picture) []wire.Node {
 // Status is the cluster in one line.
 func (b broker) Status(context.Context) (wire.Status, error) {
 	n := b.n
-	if err := n.notReady(); err != nil {
+	if err := n.notMember(); err != nil {
 		return wire.Status{}, err
 	}
 	p := n.machine.Picture()

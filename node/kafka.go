@@ -194,7 +194,7 @@ func (n *Node) closeKafka() {
 
 // Topics gives all topics by name.
 func (b kafkaBroker) Topics() []kafka.Topic {
-	if b.n.notReady() != nil {
+	if b.n.notMember() != nil {
 		return nil
 	}
 	up := b.n.up()
@@ -218,7 +218,7 @@ func (b kafkaBroker) TopicByID(id record.TopicID) (kafka.Topic, error) {
 }
 
 func (b kafkaBroker) topic(t *metadata.Topic, asked string) (kafka.Topic, error) {
-	if err := b.n.notReady(); err != nil {
+	if err := b.n.notMember(); err != nil {
 		return kafka.Topic{}, err
 	}
 	if t == nil {
