@@ -7,81 +7,72 @@ import (
 
 	"edged/node"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"github.com/urfave/cli/v2"
 )
 
 // newApp is the command tree. Every command takes every setting, so that a setting may
 // stand before or after the subcommand.
-//
-// This is cobra and not the library of edgectl because that one prints its help with text/template,
-// which makes the linker keep every method of every type: 5 MB of the node.
-func newApp() *cobra.Command {
-	app := &cobra.Command{
-		Use:   "edged [settings]",
-		Short: "edge streaming node; runs the node unless a subcommand is given",
-		Long: `edged runs an edge streaming node, unless a subcommand is given.
-
-Each setting may be a flag, a variable (EDGED_DATA_DIR for --data-dir) or a line of the
-TOML file (data-dir = "..."); a flag wins over a variable, a variable over the file.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(cmd, "unknown command %q", args[0])
+func newApp() *cli.App {
+	app := &cli.App{
+		Name:  "edged",
+		Usage: "edge streaming node; runs the node unless a subcommand is given",
+		UsageText: `edged [settings]
+   edged config validate|show [settings]
+   edged version`,
+		Description: "Each setting may be a flag, a variable (EDGED_DATA_DIR for --data-dir) or a line of the\n" +
+			"TOML file (data-dir = \"...\"); a flag wins over a variable, a variable over the file.",
+		HideHelpCommand: true,
+		Flags:           settingFlags(),
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usage(c, "unknown command %q", c.Args().First())
 			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(cmd.Flags())
+			cfg, err := load(c)
 			if err != nil {
 				return err
 			}
-			return serve(cfg, func() (node.Config, error) { return load(cmd.Flags()) })
+			return serve(cfg, func() (node.Config, error) { return load(c) })
 		},
+		Commands: []*cli.Command{configCommand(), versionCommand()},
 		// Errors are printed once, by run.
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
 	}
-	app.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	app.SetHelpCommand(&cobra.Command{Hidden: true})
-	addSettings(app.PersistentFlags())
-	app.AddCommand(configCommand(), versionCommand())
 	return app
 }
 
-func configCommand() *cobra.Command {
-	leaf := func(name, what string, action func(*cobra.Command, node.Config, error) error) *cobra.Command {
-		return &cobra.Command{
-			Use: name, Short: what, Args: noArguments,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				cfg, err := load(cmd.Flags())
-				return action(cmd, cfg, err)
+func onUsageError(c *cli.Context, err error, _ bool) error { return usage(c, "%v", err) }
+
+func configCommand() *cli.Command {
+	leaf := func(name, what string, action func(*cli.Context, node.Config, error) error) *cli.Command {
+		return &cli.Command{
+			Name: name, Usage: what, Flags: settingFlags(), HideHelpCommand: true, OnUsageError: onUsageError,
+			Action: func(c *cli.Context) error {
+				if c.Args().Present() {
+					return usage(c, "unexpected argument %q", c.Args().First())
+				}
+				cfg, err := load(c)
+				return action(c, cfg, err)
 			},
 		}
 	}
-	config := &cobra.Command{
-		Use: "config", Short: "check or print the configuration",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(cmd, "unknown command %q", "config "+args[0])
+	return &cli.Command{
+		Name: "config", Usage: "check or print the configuration", Flags: settingFlags(),
+		HideHelpCommand: true, OnUsageError: onUsageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usage(c, "unknown command %q", "config "+c.Args().First())
 			}
-			return usage(cmd, "config needs validate or show")
+			return usage(c, "config needs validate or show")
+		},
+		Subcommands: []*cli.Command{
+			leaf("validate", "check everything, list every fault, exit 78 if there is one", validateConfig),
+			leaf("show", "print the settings in force as TOML, each with its source", showConfig),
 		},
 	}
-	config.AddCommand(
-		leaf("validate", "check everything, list every fault, exit 78 if there is one", validateConfig),
-		leaf("show", "print the settings in force as TOML, each with its source", showConfig),
-	)
-	return config
 }
 
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage(cmd, "unexpected argument %q", args[0])
-	}
-	return nil
-}
-
-func validateConfig(cmd *cobra.Command, cfg node.Config, err error) error {
+func validateConfig(c *cli.Context, cfg node.Config, err error) error {
 	if err != nil {
 		return err
 	}
@@ -89,58 +80,73 @@ func validateConfig(cmd *cobra.Command, cfg node.Config, err error) error {
 	if err != nil {
 		return &node.ConfigError{Faults: []string{"advertise: " + err.Error()}}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "the configuration is valid; advertising %s (%s)\n", host, why)
+	fmt.Fprintf(c.App.Writer, "the configuration is valid; advertising %s (%s)\n", host, why)
 	return nil
 }
 
 // showConfig prints what is in force even if it has faults, to help to find them.
-func showConfig(cmd *cobra.Command, cfg node.Config, err error) error {
-	fmt.Fprint(cmd.OutOrStdout(), cfg.TOML())
+func showConfig(c *cli.Context, cfg node.Config, err error) error {
+	fmt.Fprint(c.App.Writer, cfg.TOML())
 	return err
 }
 
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "edged %s commit %s of %s %s %s/%s\n", version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "print the version", HideHelpCommand: true, OnUsageError: onUsageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usage(c, "unexpected argument %q", c.Args().First())
+			}
+			fmt.Fprintf(c.App.Writer, "edged %s commit %s %s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}
 }
 
-// addSettings makes one flag per setting. Numbers are flags of text as well: the loader
+// settingFlags makes one flag per setting. Numbers are flags of text as well: the loader
 // checks them, so that a wrong one is reported with all other faults.
-func addSettings(flags *pflag.FlagSet) {
-	flags.SortFlags = false
-	flags.String("config", "", "`FILE`: TOML file with settings [$EDGED_CONFIG]")
+func settingFlags() []cli.Flag {
+	flags := []cli.Flag{&cli.StringFlag{Name: "config", Usage: "`FILE`: TOML file with settings [$EDGED_CONFIG]"}}
 	for _, s := range node.Settings() {
-		help := "`" + s.Value + "`: " + s.Usage
-		if s.Default != "" {
-			help += " (default " + s.Default + ")"
-		}
-		help += " [$" + s.Env + "]"
+		usage := "`" + s.Value + "`: " + s.Usage + " [$" + s.Env + "]"
 		if s.Repeated {
-			flags.StringSlice(s.Name, nil, help)
+			flags = append(flags, &cli.StringSliceFlag{Name: s.Name, Usage: usage, DefaultText: s.Default})
 		} else {
-			flags.String(s.Name, "", help)
+			flags = append(flags, &cli.StringFlag{Name: s.Name, Usage: usage, DefaultText: s.Default})
 		}
 	}
+	return flags
 }
 
-// load takes the settings from the flags that were given, the environment and the file.
-func load(flags *pflag.FlagSet) (node.Config, error) {
+// load gathers the flags of this command and of those before it; the nearest wins.
+func load(c *cli.Context) (node.Config, error) {
 	given := map[string][]string{}
-	flags.Visit(func(f *pflag.Flag) {
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			given[f.Name] = list.GetSlice()
-		} else {
-			given[f.Name] = []string{f.Value.String()}
+	for _, s := range append(node.Settings(), node.Setting{Name: "config"}) {
+		for _, at := range c.Lineage() {
+			if at.Command == nil || !isSet(at, s.Name) {
+				continue
+			}
+			if s.Repeated {
+				given[s.Name] = at.StringSlice(s.Name)
+			} else {
+				given[s.Name] = []string{at.String(s.Name)}
+			}
+			break
 		}
-	})
+	}
 	in := node.Inputs{Flags: given, LookupEnv: os.LookupEnv, File: os.Getenv("EDGED_CONFIG")}
 	if f := given["config"]; f != nil {
 		in.File = f[0]
 	}
 	return node.Load(in)
+}
+
+// isSet tells that a flag was given to exactly this command.
+func isSet(c *cli.Context, name string) bool {
+	for _, n := range c.LocalFlagNames() {
+		if n == name {
+			return true
+		}
+	}
+	return false
 }

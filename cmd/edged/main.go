@@ -17,14 +17,13 @@ import (
 
 	"edged/node"
 
-	"github.com/spf13/cobra"
+	"github.com/urfave/cli/v2"
 )
 
 // Set by the build.
 var (
 	version = "devel"
 	commit  = "unknown"
-	date    = "unknown" // when the commit was made: the same sources give the same bytes
 )
 
 const (
@@ -38,9 +37,7 @@ func main() { os.Exit(run(os.Args)) }
 // run is main without the end of the process. Whatever failed is one line on stderr
 // per fault, nothing else.
 func run(args []string) int {
-	app := newApp()
-	app.SetArgs(args[1:])
-	err := app.Execute()
+	err := newApp().Run(args)
 	if err == nil {
 		return 0
 	}
@@ -125,6 +122,6 @@ type usageError struct{ msg string }
 func (e *usageError) Error() string { return e.msg }
 
 // usage makes the error of a wrong command line, with the next step.
-func usage(cmd *cobra.Command, format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...) + "; see " + cmd.CommandPath() + " --help"}
+func usage(c *cli.Context, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...) + "; see " + c.Command.HelpName + " --help"}
 }

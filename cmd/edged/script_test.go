@@ -20,7 +20,7 @@ import (
 	"edged/node"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/spf13/cobra"
+	"github.com/urfave/cli/v2"
 	"go.uber.org/goleak"
 )
 
@@ -142,31 +142,41 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Every command says what it is for and does something; every setting names its variable.
+// Every command says what it is for, how it is called, and takes no stray flags.
 func TestCommands_areDocumented(t *testing.T) {
 	app := newApp()
-	var walk func(cmds []*cobra.Command)
-	walk = func(cmds []*cobra.Command) {
+	app.Setup()
+	var walk func(path string, cmds []*cli.Command)
+	walk = func(path string, cmds []*cli.Command) {
 		for _, c := range cmds {
-			if c.Hidden {
-				continue
+			name := path + " " + c.Name
+			if c.Usage == "" {
+				t.Errorf("%s has no usage text", name)
 			}
-			if c.Short == "" {
-				t.Errorf("%s has no usage text", c.CommandPath())
+			if c.OnUsageError == nil {
+				t.Errorf("%s would print the library's own usage error", name)
 			}
-			if !c.Runnable() {
-				t.Errorf("%s does nothing", c.CommandPath())
+			if c.Action == nil {
+				t.Errorf("%s does nothing", name)
 			}
-			walk(c.Commands())
+			walk(name, c.Subcommands)
 		}
 	}
-	walk(app.Commands())
+	walk("edged", app.Commands)
 	for _, s := range node.Settings() {
-		f := app.PersistentFlags().Lookup(s.Name)
-		if f == nil || !regexp.MustCompile(`\b`+s.Env+`\b`).MatchString(f.Usage) {
+		if !regexp.MustCompile(`\b` + s.Env + `\b`).MatchString(flagHelp(app, s.Name)) {
 			t.Errorf("the help of --%s does not name %s", s.Name, s.Env)
 		}
 	}
+}
+
+func flagHelp(app *cli.App, name string) string {
+	for _, f := range app.Flags {
+		if f.Names()[0] == name {
+			return f.String()
+		}
+	}
+	return ""
 }
 
 func TestJournalHandler_priorityBeforeEachLine(t *testing.T) {
