@@ -11,8 +11,14 @@ import (
 	"edged/transport/kafka"
 )
 
-// settingTypes are the types of topic settings that have an effect; text is the rest.
+// settingTypes are the types that tools expect of topic settings, where the kind of setting does not say it.
 var settingTypes = map[string]kafka.SettingType{
+	"index.interval.bytes":  kafka.TypeInt,
+	"min.insync.replicas":   kafka.TypeInt,
+	"remote.storage.enable": kafka.TypeBool,
+	"segment.bytes":         kafka.TypeInt,
+	"segment.index.bytes":   kafka.TypeInt,
+
 	metadata.CleanupPolicy:   kafka.TypeList,
 	metadata.MaxMessageBytes: kafka.TypeInt,
 	metadata.RetentionBytes:  kafka.TypeLong,
@@ -54,7 +60,7 @@ func topicSettings(given map[string]string, configs metadata.Configs) []kafka.Se
 		if !explicit {
 			value = s.Default
 		}
-		out = append(out, kafka.Setting{Name: s.Name, Value: value, Default: s.Default, Explicit: explicit, Type: idleTypes[s.Kind], Doc: "Kept, without an effect here."})
+		out = append(out, kafka.Setting{Name: s.Name, Value: value, Default: s.Default, Explicit: explicit, Type: cmp.Or(settingTypes[s.Name], idleTypes[s.Kind]), Doc: "Kept, without an effect here."})
 	}
 	slices.SortFunc(out, func(a, b kafka.Setting) int { return cmp.Compare(a.Name, b.Name) })
 	return out

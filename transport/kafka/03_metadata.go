@@ -33,6 +33,7 @@ const (
 	// There are no ACLs, so everybody may do all that can be done with a thing: bits by Kafka's
 	// numbers of operations.
 	topicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+	groupOperations   = 1<<3 | 1<<6 | 1<<8 | 1<<10 | 1<<11
 	clusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 	// metadataCost is what one partition of an answer counts for, in bytes.
 	metadataCost = 256

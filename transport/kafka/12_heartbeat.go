@@ -14,9 +14,12 @@ func (q *call) heartbeat(req *kmsg.HeartbeatRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.HeartbeatResponse)
 	ctx, cancel := q.context(0)
 	defer cancel()
-	err := q.conn.s.cfg.Groups.Heartbeat(ctx, HeartbeatRequest{MemberIdentity{
-		Group: req.Group, Member: req.MemberID, Instance: deref(req.InstanceID), Generation: req.Generation,
-	}})
+	err := checkGroup(req.Group)
+	if err == nil {
+		err = q.conn.s.cfg.Groups.Heartbeat(ctx, HeartbeatRequest{MemberIdentity{
+			Group: req.Group, Member: req.MemberID, Instance: deref(req.InstanceID), Generation: req.Generation,
+		}})
+	}
 	resp.ErrorCode = q.code(q.forMember(err))
 	return resp
 }

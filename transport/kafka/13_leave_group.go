@@ -22,7 +22,10 @@ func (q *call) leaveGroup(req *kmsg.LeaveGroupRequest) kmsg.Response {
 	for _, m := range req.Members {
 		leave.Members = append(leave.Members, LeavingMember{Member: m.MemberID, Instance: deref(m.InstanceID), Reason: deref(m.Reason)})
 	}
-	errs, err := q.conn.s.cfg.Groups.LeaveGroup(ctx, leave)
+	errs, err := []error(nil), checkGroup(req.Group)
+	if err == nil {
+		errs, err = q.conn.s.cfg.Groups.LeaveGroup(ctx, leave)
+	}
 	if err == nil && q.version < 3 {
 		err = errs[0]
 	}

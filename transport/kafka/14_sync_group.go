@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"edged/record"
 )
 
 // SyncGroup, key 14, versions 0 to 5.
@@ -24,7 +26,13 @@ func (q *call) syncGroup(req *kmsg.SyncGroupRequest) kmsg.Response {
 	for _, a := range req.GroupAssignment {
 		sync.Assignments = append(sync.Assignments, GroupAssignment{a.MemberID, bytes.Clone(a.MemberAssignment)})
 	}
-	a := q.conn.s.cfg.Groups.SyncGroup(q.conn.ctx, sync)
+	a := SyncGroupResponse{Err: checkGroup(req.Group)}
+	if a.Err == nil && q.version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {
+		a.Err = record.ErrGroupProtocol
+	}
+	if a.Err == nil {
+		a = q.conn.s.cfg.Groups.SyncGroup(q.conn.ctx, sync)
+	}
 	resp.ErrorCode, resp.MemberAssignment = q.code(q.forMember(a.Err)), a.Assignment
 	if resp.MemberAssignment == nil || a.Err != nil {
 		resp.MemberAssignment = []byte{}

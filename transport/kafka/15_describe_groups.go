@@ -6,7 +6,7 @@ import (
 
 // DescribeGroups, key 15, versions 0 to 5. A group that does not exist is in state Dead.
 //
-//	v3: authorized operations, of which nothing is known here
+//	v3: authorized operations: all
 //	v4: static members
 //	v5: flexible
 func init() { register(0, 5, (*call).describeGroups, ofGroups) }
@@ -18,7 +18,7 @@ func (q *call) describeGroups(req *kmsg.DescribeGroupsRequest) kmsg.Response {
 	for _, group := range once(req.Groups) {
 		out := kmsg.NewDescribeGroupsResponseGroup()
 		d, err := q.conn.s.cfg.Groups.DescribeGroup(ctx, group)
-		out.Group, out.ErrorCode, out.AuthorizedOperations = group, q.code(q.forMember(err)), unknownOperations
+		out.Group, out.ErrorCode, out.AuthorizedOperations = group, q.code(q.forMember(err)), operations(req.IncludeAuthorizedOperations && err == nil, groupOperations)
 		out.State, out.ProtocolType, out.Protocol = d.State, d.ProtocolType, d.Protocol
 		for _, m := range d.Members {
 			om := kmsg.NewDescribeGroupsResponseGroupMember()

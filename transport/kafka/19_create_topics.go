@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,9 +13,9 @@ import (
 )
 
 // CreateTopics, key 19, versions 0 to 7. Any node takes it. It is answered when the topic can be used.
+// -1 partitions or replicas are the node's defaults; clients count on that from v4 on.
 //
 //	v1: validate only
-//	v4: -1 partitions or replicas are the node's defaults
 //	v5: flexible; the answer has the settings
 //	v7: topic id
 func init() { register(0, 7, (*call).createTopics) }
@@ -53,13 +54,12 @@ func (q *call) createTopic(ctx context.Context, req *kmsg.CreateTopicsRequest, t
 		return Topic{}, err
 	}
 	manual := len(t.ReplicaAssignment) > 0
-	orDefault := q.version >= 4 || manual
 	switch {
 	case manual && (t.NumPartitions != -1 || t.ReplicationFactor != -1):
 		return Topic{}, fmt.Errorf("%w: with an assignment the counts of partitions and replicas are -1", kerr.InvalidRequest)
-	case t.NumPartitions < -1 || t.NumPartitions == 0 || t.NumPartitions == -1 && !orDefault:
+	case t.NumPartitions < -1 || t.NumPartitions == 0:
 		return Topic{}, fmt.Errorf("%w: %d partitions", kerr.InvalidPartitions, t.NumPartitions)
-	case t.ReplicationFactor < -1 || t.ReplicationFactor == 0 || t.ReplicationFactor == -1 && !orDefault:
+	case t.ReplicationFactor < -1 || t.ReplicationFactor == 0:
 		return Topic{}, fmt.Errorf("%w: %d replicas", kerr.InvalidReplicationFactor, t.ReplicationFactor)
 	case manual:
 		if c.Assignments, err = assignmentOf(t.ReplicaAssignment); err != nil {
@@ -96,23 +96,31 @@ func assignmentOf(given []kmsg.CreateTopicsRequestTopicReplicaAssignment) ([][]r
 		if len(a.Replicas) == 0 || len(a.Replicas) != len(given[0].Replicas) {
 			return nil, fmt.Errorf("%w: partition %d has %d replicas, others have %d", kerr.InvalidReplicaAssignment, a.Partition, len(a.Replicas), len(given[0].Replicas))
 		}
-		out[a.Partition] = nodesOf(a.Replicas)
+		var err error
+		if out[a.Partition], err = nodesOf(a.Replicas); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
 
-func nodesOf(ids []int32) []record.NodeID {
-	nodes := make([]record.NodeID, len(ids))
-	for i, id := range ids {
-		nodes[i] = record.NodeID(id)
+// nodesOf reads which nodes hold a partition.
+func nodesOf(ids []int32) ([]record.NodeID, error) {
+	nodes := make([]record.NodeID, 0, len(ids))
+	for _, id := range ids {
+		if slices.Contains(nodes, record.NodeID(id)) {
+			return nil, fmt.Errorf("%w: node %d is named twice for one partition", kerr.InvalidReplicaAssignment, id)
+		}
+		nodes = append(nodes, record.NodeID(id))
 	}
-	return nodes
+	return nodes, nil
 }
 
 func (q *call) createdTopic(name string, made Topic, err error) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.NumPartitions, out.ReplicationFactor = name, -1, -1
 	out.ErrorCode, out.ErrorMessage = q.code(err), message(err)
+	out.Configs = []kmsg.CreateTopicsResponseTopicConfig{} // null would mean that they may not be seen
 	if err != nil {
 		return out
 	}

@@ -24,20 +24,28 @@ func (q *call) deleteTopics(req *kmsg.DeleteTopicsRequest) kmsg.Response {
 	for _, name := range req.TopicNames {
 		asked = append(asked, kmsg.DeleteTopicsRequestTopic{Topic: &name})
 	}
-	seen := map[string]bool{}
-	for _, t := range asked {
+	// All are looked up before one is deleted: what is named twice is meant for nobody knows what.
+	topics, times := make([]askedTopic, len(asked)), map[string]int{}
+	for i, t := range asked {
+		if topics[i] = q.toDelete(t); topics[i].err == nil {
+			times[topics[i].Name]++
+		}
+	}
+	for i, t := range asked {
 		out := kmsg.NewDeleteTopicsResponseTopic()
 		out.Topic, out.TopicID = t.Topic, t.TopicID
-		found := q.toDelete(t)
-		err := found.err
+		found := topics[i]
+		err, n := found.err, times[found.Name]
 		switch {
-		case err == nil && seen[found.Name]:
-			err = fmt.Errorf("%w: the topic is named twice", kerr.InvalidRequest)
+		case err == nil && n == 0:
+			continue // answered at its first place
+		case err == nil && n > 1:
+			times[found.Name] = 0
+			err = fmt.Errorf("%w: the topic is named %d times", kerr.InvalidRequest, n)
 		case err == nil:
-			seen[found.Name] = true
 			err = forAdmin(q.conn.s.cfg.Broker.DeleteTopic(ctx, found.Name))
 		}
-		if found.Name != "" && found.err == nil {
+		if n == 1 && found.err == nil {
 			out.Topic, out.TopicID = &found.Name, found.ID
 		}
 		out.ErrorCode, out.ErrorMessage = q.code(err), message(err)

@@ -97,6 +97,9 @@ func (s *Setting) describe(req *kmsg.DescribeConfigsRequest, explicit kmsg.Confi
 func (q *call) forTopic(kind kmsg.ConfigResourceType, name string) (Topic, error) {
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:
+		if name == "" {
+			return Topic{}, fmt.Errorf("%w: settings are changed of a topic with a name", kerr.InvalidRequest)
+		}
 		if err := validTopicName(name); err != nil {
 			return Topic{}, err
 		}

@@ -26,8 +26,13 @@ func (q *call) createPartitions(req *kmsg.CreatePartitionsRequest) kmsg.Response
 	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
-		err := fmt.Errorf("%w: the topic is named twice", kerr.InvalidRequest)
-		if times[t.Topic] == 1 {
+		n := times[t.Topic]
+		if n == 0 {
+			continue // answered at its first place
+		}
+		times[t.Topic] = 0
+		err := fmt.Errorf("%w: the topic is named %d times", kerr.InvalidRequest, n)
+		if n == 1 {
 			err = q.addPartitions(ctx, req, t)
 		}
 		out := kmsg.NewCreatePartitionsResponseTopic()
@@ -54,7 +59,11 @@ func (q *call) addPartitions(ctx context.Context, req *kmsg.CreatePartitionsRequ
 		if len(a.Replicas) == 0 {
 			return fmt.Errorf("%w: new partition %d has no replicas", kerr.InvalidReplicaAssignment, i)
 		}
-		add.Assignments = append(add.Assignments, nodesOf(a.Replicas))
+		nodes, err := nodesOf(a.Replicas)
+		if err != nil {
+			return err
+		}
+		add.Assignments = append(add.Assignments, nodes)
 	}
 	err = q.conn.s.cfg.Broker.AddPartitions(ctx, add)
 	if errors.Is(err, record.ErrLimit) {

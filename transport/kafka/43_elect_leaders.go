@@ -17,13 +17,20 @@ import (
 //	v2: flexible
 func init() { register(0, 2, (*call).electLeaders) }
 
-const preferredElection = 0
+const (
+	preferredElection = 0
+	uncleanElection   = 1
+)
 
 func (q *call) electLeaders(req *kmsg.ElectLeadersRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
 	ctx, cancel := q.context(req.TimeoutMillis)
 	defer cancel()
 	b := q.conn.s.cfg.Broker
+	if req.ElectionType != preferredElection && req.ElectionType != uncleanElection {
+		resp.ErrorCode = q.code(kerr.InvalidRequest)
+		return resp
+	}
 	all := req.Topics == nil
 	asked := req.Topics
 	if all {

@@ -19,7 +19,10 @@ func (q *call) offsetDelete(req *kmsg.OffsetDeleteRequest) kmsg.Response {
 			partitions = append(partitions, record.TopicPartition{Topic: t.Topic, Partition: p.Partition})
 		}
 	}
-	errs, err := q.conn.s.cfg.Groups.DeleteOffsets(ctx, req.Group, partitions)
+	errs, err := []error(nil), checkGroup(req.Group)
+	if err == nil {
+		errs, err = q.conn.s.cfg.Groups.DeleteOffsets(ctx, req.Group, partitions)
+	}
 	if resp.ErrorCode = q.code(q.forMember(err)); err != nil {
 		return resp
 	}

@@ -39,8 +39,7 @@ func TestCreateTopics(t *testing.T) {
 		{"plain", 0, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 2, ReplicationFactor: 1}, nil},
 		{"latest", 7, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 2, ReplicationFactor: 1}, nil},
 		{"defaults", 4, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1}, nil},
-		{"defaults too early", 3, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: 1}, kerr.InvalidPartitions},
-		{"defaults too early", 3, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 1, ReplicationFactor: -1}, kerr.InvalidReplicationFactor},
+		{"defaults before they were promised", 2, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1}, nil},
 		{"settings", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 1, ReplicationFactor: 1, Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: &value}}}, nil},
 		{"null setting", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 1, ReplicationFactor: 1, Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms"}}}, kerr.InvalidConfig},
 		{"there already", 5, kmsg.CreateTopicsRequestTopic{Topic: "t", NumPartitions: 1, ReplicationFactor: 1}, kerr.TopicAlreadyExists},
@@ -50,6 +49,7 @@ func TestCreateTopics(t *testing.T) {
 		{"by hand", 0, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: assign([]int32{7}, []int32{8})}, nil},
 		{"by hand and by count", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: 2, ReplicationFactor: -1, ReplicaAssignment: assign([]int32{7})}, kerr.InvalidRequest},
 		{"a hole", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: hole}, kerr.InvalidReplicaAssignment},
+		{"one node twice", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: assign([]int32{7, 7})}, kerr.InvalidReplicaAssignment},
 		{"uneven", 5, kmsg.CreateTopicsRequestTopic{Topic: "a", NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: assign([]int32{7}, []int32{7, 8})}, kerr.InvalidReplicaAssignment},
 	} {
 		for _, only := range []bool{false, true} {
@@ -115,6 +115,19 @@ func TestDeleteTopics(t *testing.T) {
 		if _, there := b.broker.topics[name]; there == (x.want == nil) {
 			t.Errorf("%s v%d: is there: %v", x.name, x.version, there)
 		}
+	}
+}
+
+// What is named twice is not deleted, whether by name or by id, and answered once.
+func TestDeleteTopics_namedTwice(t *testing.T) {
+	b := start(t)
+	name := "t"
+	id := b.broker.topic(name, 1).id
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {TopicID: id}}
+	got := ask[*kmsg.DeleteTopicsResponse](b.dial(), req, 6).Topics
+	if len(got) != 1 || got[0].ErrorCode != kerr.InvalidRequest.Code || b.broker.topics[name] == nil {
+		t.Errorf("%+v, is there: %v", got, b.broker.topics[name] != nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"edged/record"
@@ -42,6 +43,14 @@ type Groups interface {
 	DeleteGroup(ctx context.Context, group string) error
 	// DeleteOffsets gives one error for each partition, or one for the whole request.
 	DeleteOffsets(ctx context.Context, group string, partitions []record.TopicPartition) ([]error, error)
+}
+
+// checkGroup refuses the group without a name, which only Kafka's oldest clients had.
+func checkGroup(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: a group has a name", record.ErrInvalidGroup)
+	}
+	return nil
 }
 
 // MemberIdentity is who speaks for a member. Instance is the name of a static member

@@ -153,6 +153,51 @@ func TestSyncHeartbeatLeave(t *testing.T) {
 	}
 }
 
+func heartbeatOf(group string) *kmsg.HeartbeatRequest {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group = group
+	return req
+}
+
+func syncOf(group string) *kmsg.SyncGroupRequest {
+	req := kmsg.NewPtrSyncGroupRequest()
+	kind, protocol := "consumer", "range"
+	req.Group, req.ProtocolType, req.Protocol = group, &kind, &protocol
+	return req
+}
+
+// Members of a group without a name hear that from Kafka, not that they are unknown.
+func TestGroups_withoutAName(t *testing.T) {
+	c := start(t).dial()
+	want := kerr.InvalidGroupID.Code
+	if got := ask[*kmsg.HeartbeatResponse](c, heartbeatOf(""), 4).ErrorCode; got != want {
+		t.Errorf("heartbeat: %d", got)
+	}
+	if got := ask[*kmsg.SyncGroupResponse](c, syncOf(""), 5).ErrorCode; got != want {
+		t.Errorf("sync: %d", got)
+	}
+	for _, version := range []int16{2, 5} {
+		if got := ask[*kmsg.LeaveGroupResponse](c, kmsg.NewPtrLeaveGroupRequest(), version).ErrorCode; got != want {
+			t.Errorf("leave v%d: %d", version, got)
+		}
+	}
+	if got := ask[*kmsg.OffsetDeleteResponse](c, kmsg.NewPtrOffsetDeleteRequest(), 0).ErrorCode; got != want {
+		t.Errorf("offset delete: %d", got)
+	}
+}
+
+// From version 5 on a member that syncs says what it takes the group's protocol for.
+func TestSyncGroup_withoutAProtocol(t *testing.T) {
+	c := start(t).dial()
+	for version, want := range map[int16]int16{4: 0, 5: kerr.InconsistentGroupProtocol.Code} {
+		req := syncOf("g")
+		req.ProtocolType = nil
+		if got := ask[*kmsg.SyncGroupResponse](c, req, version).ErrorCode; got != want {
+			t.Errorf("v%d: %d", version, got)
+		}
+	}
+}
+
 // A node that is no help says so in the words that make members look for the coordinator again.
 func TestGroups_nodesThatAreNoHelp(t *testing.T) {
 	b := start(t)
@@ -164,10 +209,10 @@ func TestGroups_nodesThatAreNoHelp(t *testing.T) {
 		record.ErrRebalance: kerr.RebalanceInProgress, record.ErrFencedInstance: kerr.FencedInstanceID, errors.New("what?"): kerr.UnknownServerError,
 	} {
 		b.groups.err = err
-		if got := ask[*kmsg.HeartbeatResponse](b.dial(), kmsg.NewPtrHeartbeatRequest(), 4); got.ErrorCode != want.Code {
+		if got := ask[*kmsg.HeartbeatResponse](b.dial(), heartbeatOf("g"), 4); got.ErrorCode != want.Code {
 			t.Errorf("%v: %v", err, kerr.ErrorForCode(got.ErrorCode))
 		}
-		if got := ask[*kmsg.SyncGroupResponse](b.dial(), kmsg.NewPtrSyncGroupRequest(), 5); got.ErrorCode != want.Code || len(got.MemberAssignment) != 0 || got.MemberAssignment == nil {
+		if got := ask[*kmsg.SyncGroupResponse](b.dial(), syncOf("g"), 5); got.ErrorCode != want.Code || len(got.MemberAssignment) != 0 || got.MemberAssignment == nil {
 			t.Errorf("sync %v: %+v", err, got)
 		}
 	}
@@ -298,6 +343,7 @@ func TestDescribeListDelete(t *testing.T) {
 	}
 	b.groups.err, b.groups.errs = nil, []error{nil, record.ErrGroupSubscribed}
 	req := kmsg.NewPtrOffsetDeleteRequest()
+	req.Group = "g"
 	req.Topics = []kmsg.OffsetDeleteRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 0}, {Partition: 1}}}}
 	if got := ask[*kmsg.OffsetDeleteResponse](b.dial(), req, 0); got.ErrorCode != 0 || got.Topics[0].Partitions[0].ErrorCode != 0 || got.Topics[0].Partitions[1].ErrorCode != kerr.GroupSubscribedToTopic.Code {
 		t.Errorf("offset delete: %+v", got)

@@ -40,7 +40,12 @@ func connect(t testing.TB, name, addr string) *server {
 	for limit := time.Now().Add(startLimit); ; {
 		if m := c.ask(kmsg.NewPtrMetadataRequest(), 9).(*kmsg.MetadataResponse); len(m.Brokers) == 1 && m.ControllerID == m.Brokers[0].NodeID {
 			s.node = m.Brokers[0].NodeID
-			return s
+			// Identities and groups are the last to come.
+			if c.ask(kmsg.NewPtrInitProducerIDRequest(), 1).(*kmsg.InitProducerIDResponse).ErrorCode == 0 {
+				c.topic = "warm"
+				c.group("")
+				return s
+			}
 		}
 		if time.Now().After(limit) {
 			t.Fatalf("%s is not ready within %v", name, startLimit)
