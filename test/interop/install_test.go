@@ -172,3 +172,17 @@ func inNode(t *testing.T, j *judge) {
 	}
 	j.argv = []string{node, "driver.mjs"}
 }
+
+// inPython runs the driver of a client in Python, in an environment of its own.
+func inPython(t *testing.T, j *judge) {
+	if run("", "python3", "-c", "import ensurepip, venv") != nil {
+		apt(t, "python3", "python3-venv")
+	}
+	j.dir = installed(t, j.name, func(dir string) error {
+		if err := run(dir, "python3", "-m", "venv", "venv"); err != nil {
+			return err
+		}
+		return run(dir, "venv/bin/pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", "-r", "requirements.txt")
+	})
+	j.argv = []string{filepath.Join(j.dir, "venv", "bin", "python"), "driver.py"}
+}

@@ -38,25 +38,34 @@ type mode struct {
 }
 
 var (
-	fourCodecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
+	allCodecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 	exactly    = func(name string) mode { return mode{name: name, ordered: true, once: true} }
 )
 
 var judges = []*judge{
 	// librdkafka has any number of requests in flight by default and says that it may reorder.
 	// On its end kcat drops what it has just polled and commits it.
-	{name: "kcat", install: withKcat, codecs: fourCodecs, alone: true, leavesIdle: true,
+	{name: "kcat", install: withKcat, codecs: allCodecs, alone: true, leavesIdle: true,
 		modes: []mode{{name: driver.Default}, exactly(driver.Idempotent)}},
-	{name: "kgo", install: inGo, codecs: fourCodecs, alone: true,
+	{name: "kgo", install: inGo, codecs: allCodecs, alone: true,
 		modes: []mode{exactly(driver.Default), {name: driver.All}}},
 	// acks=1 is sarama's default and may lose, so where a leader dies it asks for all. It has five
 	// requests in flight and says that it may reorder.
-	{name: "sarama", install: inGo, codecs: fourCodecs, alone: true,
+	{name: "sarama", install: inGo, codecs: allCodecs, alone: true,
 		modes: []mode{{name: driver.All}, exactly(driver.Idempotent)}},
-	{name: "kafka-go", install: inGo, codecs: fourCodecs,
+	{name: "kafka-go", install: inGo, codecs: allCodecs,
 		modes: []mode{{name: driver.All, ordered: true}}},
-	{name: "kafkajs", install: inNode, codecs: fourCodecs,
+	{name: "kafkajs", install: inNode, codecs: allCodecs,
 		modes: []mode{{name: driver.Default, ordered: true}, exactly(driver.Idempotent)}},
+	// acks=1 is the default of the next one and of aiokafka.
+	{name: "platformatic", install: inNode, codecs: allCodecs,
+		modes: []mode{{name: driver.All, ordered: true}, exactly(driver.Idempotent)}},
+	{name: "confluent", install: inPython, codecs: allCodecs,
+		modes: []mode{{name: driver.Default}, exactly(driver.Idempotent)}},
+	{name: "aiokafka", install: inPython, codecs: allCodecs, alone: true,
+		modes: []mode{{name: driver.All, ordered: true}, exactly(driver.Idempotent)}},
+	{name: "kafka-python", install: inPython, codecs: allCodecs, alone: true,
+		modes: []mode{exactly(driver.Default), {name: driver.All}}},
 }
 
 // lostConnection is what consumers tell their application of a connection that ended with its node.

@@ -10,7 +10,7 @@
 //	    prints "rec PARTITION OFFSET VALUE" for each record, "error WHY" for what reaches the
 //	    application; the group "-" is none: all partitions from their start
 //
-// MODE is default (all settings as they come), all (the same with acks=all) or idempotent. What is
+// MODE is default (all settings as they come), all (the same with acks=all and no idempotence) or idempotent. What is
 // said on stderr is only shown if the test fails.
 package driver
 
