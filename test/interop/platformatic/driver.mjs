@@ -6,7 +6,9 @@ import { Consumer, Producer, ProduceAcks, stringDeserializers, stringSerializers
 const say = (line) => process.stdout.write(line.replaceAll('\n', '; ') + '\n')
 const why = (err) => [err, ...(err.errors ?? [])].map((e) => `${e.name}: ${e.message}`).join(', ')
 
-// One send at a time, with all that has come meanwhile.
+// One send at a time, with all of a key that has come meanwhile. A send of several partitions goes
+// to the leader of the first of them when it is tried again, so those that have got another are
+// refused until the client gives up; applications that must not lose records send as here.
 async function produce(bootstrap, topic, mode, codec) {
   const options = { clientId: 'edged-interop', bootstrapBrokers: bootstrap.split(','), serializers: stringSerializers }
   if (codec !== 'default') options.compression = codec
@@ -25,31 +27,43 @@ async function produce(bootstrap, topic, mode, codec) {
       await new Promise((resolve) => { wake = resolve })
       continue
     }
-    const messages = waiting.map((line) => {
+    const byKey = Object.groupBy(waiting.map((line) => {
       const space = line.indexOf(' ')
       return { topic, key: line.slice(0, space), value: line.slice(space + 1) }
-    })
+    }), (m) => m.key)
     waiting = []
-    try {
-      await producer.send({ messages })
-      for (const m of messages) say(`ack ${m.value} -1 -1`)
-    } catch (err) {
-      for (const m of messages) say(`fail ${m.value} ${why(err)}`)
+    for (const messages of Object.values(byKey)) {
+      try {
+        await producer.send({ messages })
+        for (const m of messages) say(`ack ${m.value} -1 -1`)
+      } catch (err) {
+        for (const m of messages) say(`fail ${m.value} ${why(err)}`)
+      }
     }
   }
   await producer.close()
 }
 
+// A stream ends with the first fetch that fails four times, and it asks the node that led a partition
+// when it began four times: so the application begins again.
 async function consume(bootstrap, topic, group) {
-  const consumer = new Consumer({
-    clientId: 'edged-interop', bootstrapBrokers: bootstrap.split(','), groupId: group, deserializers: stringDeserializers,
-  })
-  const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest', autocommit: true })
-  stream.on('data', (m) => say(`rec ${m.partition} ${m.offset} ${m.value}`))
-  stream.on('error', (err) => say(`error ${why(err)}`))
-  await new Promise((resolve) => process.stdin.on('end', resolve).resume())
-  await stream.close()
-  await consumer.close()
+  let ended = false
+  const end = new Promise((resolve) => process.stdin.on('end', () => { ended = true; resolve() }).resume())
+  while (!ended) {
+    const consumer = new Consumer({
+      clientId: 'edged-interop', bootstrapBrokers: bootstrap.split(','), groupId: group, deserializers: stringDeserializers,
+    })
+    try {
+      const stream = await consumer.consume({ topics: [topic], mode: 'committed', fallbackMode: 'earliest', autocommit: true })
+      stream.on('data', (m) => say(`rec ${m.partition} ${m.offset} ${m.value}`))
+      const broken = new Promise((resolve) => stream.on('error', (err) => { say(`error ${why(err)}`); resolve() }))
+      await Promise.race([end, broken])
+      if (ended) await stream.close()
+    } catch (err) {
+      say(`error ${why(err)}`)
+    }
+    await consumer.close(true)
+  }
 }
 
 const [command, ...args] = process.argv.slice(2)
