@@ -39,7 +39,7 @@ type mode struct {
 
 var (
 	allCodecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
-	exactly    = func(name string) mode { return mode{name: name, ordered: true, once: true} }
+	exactly   = func(name string) mode { return mode{name: name, ordered: true, once: true} }
 )
 
 var judges = []*judge{
