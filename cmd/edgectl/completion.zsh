@@ -8,3 +8,5 @@ _edgectl() {
     compadd -a found || _files
 }
 compdef _edgectl edgectl
+# Loaded by name, as from a package, this is the body of the function: the first call has to complete too.
+[[ ${funcstack[1]} != _edgectl ]] || _edgectl "$@"

@@ -21,8 +21,9 @@ func newApp() *cli.App {
    edged version`,
 		Description: "Each setting may be a flag, a variable (EDGED_DATA_DIR for --data-dir) or a line of the\n" +
 			"TOML file (data-dir = \"...\"); a flag wins over a variable, a variable over the file.",
-		HideHelpCommand: true,
-		Flags:           settingFlags(),
+		HideHelpCommand:      true,
+		EnableBashCompletion: true, // the package has the scripts
+		Flags:                settingFlags(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usage(c, "unknown command %q", c.Args().First())
