@@ -157,7 +157,7 @@ func (b Budget) bounds() memoryBounds {
 	}
 	m.core.Produce = 2*m.shared + commandsInFlight // the protocols hold back before the Core has to refuse
 	m.core.SaveQueue = b.part(16, 4*mib, 32*mib)
-	m.core.EntryCache = b.part(16, 2*mib, 16*mib)
+	m.core.EntryCache = b.part(16, 2*mib, 8*mib)
 	m.core.Uncommitted = b.part(32, 2*mib, 4*mib)
 	m.core.Inbox = b.part(32, 2*mib, 8*mib)
 	m.core.Inflight = b.part(128, 256*kib, 1*mib)
