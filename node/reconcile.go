@@ -135,6 +135,7 @@ func (r *reconciler) connect(p *metadata.Picture) {
 	for _, s := range n.peers.Peers() {
 		if _, ok := addrs[s.Node]; !ok && s.Addr != "" {
 			n.peers.RemovePeer(s.Node)
+			n.addrs.forget(s.Node) // it may come back as it was
 		}
 	}
 	for id, addr := range addrs {
@@ -252,6 +253,12 @@ func (a *addresses) changed(id record.NodeID, addr string, boot record.BootID) b
 	}
 	a.m[id] = now
 	return true
+}
+
+func (a *addresses) forget(id record.NodeID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.m, id)
 }
 
 // configured gathers reports for the metadata, which runReports proposes. Its bound is one entry

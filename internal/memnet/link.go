@@ -104,7 +104,7 @@ func (n *Network) way(from, to string) *way {
 
 // blocked tells that nothing passes from one host to another.
 func (n *Network) blocked(from, to *Host) bool {
-	return from.off || to.off || n.way(from.name, to.name).cut
+	return from.off || to.off || from.frozen || to.frozen || n.way(from.name, to.name).cut
 }
 
 // arrival is when so many bytes that are sent now are there.

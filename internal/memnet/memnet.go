@@ -62,9 +62,10 @@ func New() *Network {
 // a goroutine cannot be killed: Replace makes a new Host for the next one, and the old one is off
 // the network for good.
 type Host struct {
-	n    *Network
-	name string
-	off  bool
+	n      *Network
+	name   string
+	off    bool
+	frozen bool
 }
 
 // Host gives the host of that name, which is made at first use.
@@ -84,6 +85,15 @@ func (n *Network) wakeAll() {
 	for _, c := range n.sorted() {
 		c.wake.Broadcast()
 	}
+}
+
+// Freeze stops the host's process, or lets it go on: nothing leaves the host, and what is sent to it
+// waits until then, packets excepted.
+func (h *Host) Freeze(frozen bool) {
+	h.n.mu.Lock()
+	defer h.n.mu.Unlock()
+	h.frozen = frozen
+	h.n.wakeAll()
 }
 
 // Kill ends the host's process: its connections and listeners are closed, and new dials to it
@@ -203,7 +213,7 @@ func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	arrives := there.arrival(n.rand, 0).Add(time.Until(back.arrival(n.rand, 0)))
 	timer := time.AfterFunc(time.Until(arrives), n.changedNow)
 	defer timer.Stop()
-	for ctx.Err() == nil && !h.off && (there.cut || back.cut || n.hosts[name].off || time.Now().Before(arrives)) {
+	for ctx.Err() == nil && !h.off && (h.frozen || there.cut || back.cut || n.hosts[name].off || time.Now().Before(arrives)) {
 		n.changed.Wait()
 	}
 	if err := ctx.Err(); err != nil {

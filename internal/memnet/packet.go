@@ -95,6 +95,9 @@ func (p *Packets) WriteTo(b []byte, to net.Addr) (int, error) {
 	if p.host.off {
 		return 0, opError("send", to, syscall.ENETDOWN)
 	}
+	if p.host.frozen {
+		return len(b), nil
+	}
 	w := n.way(p.host.name, name)
 	if w.cut || n.chance(w.Loss) {
 		return len(b), nil
@@ -116,7 +119,7 @@ func (n *Network) deliver(from *Packets, to string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.packets[to]
-	if p == nil || p.host.off || n.way(from.host.name, p.host.name).cut {
+	if p == nil || n.blocked(from.host, p.host) {
 		return
 	}
 	select {

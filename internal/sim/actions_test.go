@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -232,6 +234,28 @@ func slowLinks(w *world) {
 	w.net.SetLink(a.addr(), b.addr(), l)
 }
 
+// Processes.
+
+func pauseOne(w *world) {
+	if m := w.anyMachine(running); m != nil {
+		m.life.pause()
+	}
+}
+
+func stopped(m *machine) bool { return m.life != nil && m.life.still.Load() != nil }
+
+func resumeOne(w *world) {
+	if m := w.anyMachine(stopped); m != nil {
+		m.life.resume()
+	}
+}
+
+func resumeAll(w *world) {
+	for _, l := range w.lives() {
+		l.resume()
+	}
+}
+
 // Disks.
 
 func slowDisk(w *world) {
@@ -334,12 +358,73 @@ func wipeOne(w *world) {
 	}
 	w.wiped = true
 	m.powerCut(0)
-	m.mem, m.backup, m.last = vfs.NewCrashableMem(), nil, storage.Identity{}
-	if m.join = w.addresses(); m.expect == 1 {
-		m.expect = 0 // or it would be a cluster of one again, as it was told
+	m.renew("DISK WIPED")
+}
+
+// flipBit starts a machine with one bit of its disk flipped, once in a run, and only where the others hold
+// everything. It may find nothing, take replicas out of service, or refuse to start and say why; what it tells
+// clients is judged as ever. Then its disk is taken away.
+func flipBit(w *world) {
+	if w.wiped || w.cloned() || !w.redundant() {
+		return
 	}
-	w.story.tell(m.name, "DISK WIPED")
-	w.boot(m)
+	m := w.anyMachine(running)
+	if m == nil || len(w.machines) < 3 {
+		return
+	}
+	w.wiped = true
+	m.powerCut(w.kept())
+	where, err := w.rot(m.mem)
+	if err != nil {
+		w.fail(lawRuns, "the script cannot flip a bit: %v", err)
+		return
+	}
+	w.story.tell(m.name, "BIT FLIPPED in %s", where)
+	m.powerOn()
+	switch err := m.start(); {
+	case err == nil:
+		time.Sleep(time.Duration(1+w.rng.IntN(4000)) * time.Millisecond)
+		m.powerCut(w.kept())
+	case !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, storage.ErrLostTail) && !errors.Is(err, storage.ErrIdentityLost) && !errors.Is(err, storage.ErrNewerFormat) && !errors.Is(err, storage.ErrNotOurs):
+		w.fail(lawNamed, "%s, with a bit flipped in %s: %v", m.name, where, err)
+		return
+	}
+	m.powerOn()
+	m.renew("DISK REPLACED")
+}
+
+// rot flips one bit of a file that a node keeps, and says of which.
+func (w *world) rot(fs *vfs.MemFS) (string, error) {
+	var names []string
+	for _, dir := range []string{dataDir, dataDir + "/store", dataDir + "/store/wal"} {
+		ls, err := fs.List(dir)
+		if err != nil {
+			return "", err
+		}
+		slices.Sort(ls)
+		for _, name := range ls {
+			if st, err := fs.Stat(dir + "/" + name); err == nil && !st.IsDir() && st.Size() > 0 && name != "LOCK" {
+				names = append(names, dir+"/"+name)
+			}
+		}
+	}
+	name := names[w.rng.IntN(len(names))]
+	f, err := fs.Open(name)
+	if err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	at := w.rng.IntN(len(b))
+	b[at] ^= 1 << w.rng.IntN(8)
+	out, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return "", err
+	}
+	_, err = out.Write(b)
+	return fmt.Sprintf("%s, byte %d of %d", name, at, len(b)), errors.Join(err, out.Sync(), out.Close())
 }
 
 // redundant tells whether all machines run and each partition and the metadata have three voters,
@@ -366,6 +451,55 @@ func (w *world) redundant() bool {
 		}
 	}
 	return true
+}
+
+// drainOne takes a node out of the cluster by command, once in a run, and lets its machine join as a new one. All
+// that it holds moves to others first, while clients go on. Half of the time it is told to stay after a moment.
+func drainOne(w *world) {
+	if w.wiped || w.cloned() || len(w.machines) < 4 || !w.redundant() {
+		return
+	}
+	m, via := w.anyMachine(running), w.anyMachine(running)
+	if m == nil || via == nil || via == m {
+		return
+	}
+	healNetwork(w)
+	id, l, stay := m.life.id, via.life, w.chance(2)
+	w.story.tell("script", "REMOVE %s, asked of %s", m.name, via.name)
+	remove := func(limit time.Duration, cancel bool) (res wire.RemoveNodeResponse, err error) {
+		type answer struct {
+			r   wire.RemoveNodeResponse
+			err error
+		}
+		a, _ := ask(l, limit, func(ctx context.Context, b wire.Broker) answer {
+			r, err := b.RemoveNode(ctx, wire.RemoveNodeRequest{Node: id, Force: true, Cancel: cancel, TimeoutMs: int32(limit.Milliseconds())})
+			return answer{r, err}
+		})
+		w.story.tell("script", "remove %s: %+v, %v", m.name, a.r, a.err)
+		return a.r, a.err
+	}
+	limit := 20 * time.Second
+	if stay {
+		limit = time.Second
+	}
+	if res, _ := remove(limit, false); !res.Removed {
+		w.await(liveWithin, func() bool { _, err := remove(3*time.Second, true); return err == nil })
+		return
+	}
+	w.wiped = true
+	m.powerCut(100)
+	m.renew("REMOVED, joins as a new node")
+}
+
+// renew gives a machine that is off an empty disk: it joins as a new node.
+func (m *machine) renew(why string) {
+	w := m.w
+	m.mem, m.backup, m.last = vfs.NewCrashableMem(), nil, storage.Identity{}
+	if m.join = w.addresses(); m.expect == 1 {
+		m.expect = 0 // or it would be a cluster of one again, as it was told
+	}
+	w.story.tell(m.name, "%s", why)
+	w.boot(m)
 }
 
 // connected tells whether all machines run and every node says that it is connected with all others.

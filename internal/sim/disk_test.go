@@ -26,6 +26,7 @@ type disk struct {
 		rng   *rand.Rand
 		slow  time.Duration // each sync takes up to this long
 		stuck chan struct{} // closed when the disk moves again; nil while it does
+		ended chan struct{} // closed when heal ends the waits of syncs
 		full  bool          // nothing can be written
 		fails int           // so many of the next log syncs fail
 	}
@@ -34,7 +35,7 @@ type disk struct {
 
 func newDisk(mem *vfs.MemFS, seed uint64) *disk {
 	d := &disk{FS: mem, mem: mem}
-	d.mu.rng = rand.New(rand.NewPCG(seed, 3))
+	d.mu.rng, d.mu.ended = rand.New(rand.NewPCG(seed, 3)), make(chan struct{})
 	return d
 }
 
@@ -72,6 +73,8 @@ func (d *disk) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.slow, d.mu.full, d.mu.fails = 0, false, 0
+	close(d.mu.ended) // a sync that still waits may hold up one who holds a lock
+	d.mu.ended = make(chan struct{})
 	if d.mu.stuck != nil {
 		close(d.mu.stuck)
 		d.mu.stuck = nil
@@ -96,7 +99,7 @@ func (d *disk) sync() error {
 	if d.mu.slow > 0 {
 		wait = time.Duration(d.mu.rng.Int64N(int64(d.mu.slow)))
 	}
-	stuck := d.mu.stuck
+	stuck, ended := d.mu.stuck, d.mu.ended
 	var err error
 	if d.mu.fails > 0 {
 		d.mu.fails--
@@ -107,7 +110,12 @@ func (d *disk) sync() error {
 		return err
 	}
 	if wait > 0 {
-		time.Sleep(wait)
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ended:
+		}
 	}
 	if stuck != nil {
 		<-stuck

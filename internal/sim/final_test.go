@@ -307,6 +307,9 @@ func (w *world) checkMetadata() {
 // sameMetadata compares what nodes have applied up to the same entry, while the run goes on.
 func (w *world) sameMetadata() {
 	for _, l := range w.lives() {
+		if l.still.Load() != nil {
+			continue
+		}
 		index, state, ok := l.n.MetadataState()
 		if !ok || index == 0 { // 0 also after a base record
 			continue

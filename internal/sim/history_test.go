@@ -38,6 +38,7 @@ const (
 	lawClone       = "of two nodes under one identity one ends and says why (law 6)"
 	lawIdentity    = "an identity stays and its boot counter rises (law 6)"
 	lawReadBack    = "what was acknowledged can be read at once"
+	lawNamed       = "a damaged disk is named as what it is (law 8)"
 	lawLinear      = "appends and reads are linearizable"
 )
 

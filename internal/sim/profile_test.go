@@ -44,10 +44,16 @@ var profiles = []profile{
 		{3, cutPower}, {4, bootOne}, {2, isolateOne}, {3, healNetwork}, {5, transfer}, {1, slowDisk}, {1, healDisks},
 	}, retention: true},
 	{name: "membership", nodes: []int{1, 1, 3}, steps: 22, pause: 700 * time.Millisecond, actions: []action{
-		{5, grow}, {2, moveOne}, {1, wipeOne}, {2, stopOne}, {2, cutPower}, {6, bootOne}, {2, transfer}, {2, createTopic}, {1, deleteTopic}, {1, isolateOne}, {3, healNetwork},
+		{5, grow}, {2, moveOne}, {1, wipeOne}, {2, drainOne}, {2, stopOne}, {2, cutPower}, {6, bootOne}, {2, transfer}, {2, createTopic}, {1, deleteTopic}, {1, isolateOne}, {3, healNetwork},
 	}},
 	{name: "identity", nodes: []int{3, 3, 5}, steps: 14, pause: 800 * time.Millisecond, actions: []action{
 		{2, cloneOne}, {2, restoreOne}, {1, wipeOne}, {2, cutPower}, {5, bootOne}, {1, moveOne}, {1, transfer},
+	}},
+	{name: "pauses", nodes: []int{3, 3, 5}, steps: 20, pause: 500 * time.Millisecond, actions: []action{
+		{6, pauseOne}, {6, resumeOne}, {1, cutPower}, {3, bootOne}, {2, transfer}, {1, isolateOne}, {2, healNetwork}, {1, slowDisk}, {1, healDisks},
+	}},
+	{name: "rot", nodes: []int{3, 3, 5}, steps: 10, pause: time.Second, actions: []action{
+		{4, flipBit}, {1, cutPower}, {4, bootOne}, {1, transfer},
 	}},
 	{name: "clocks", nodes: []int{1, 3}, steps: 16, pause: time.Second, actions: []action{
 		{4, setClock}, {2, cutPower}, {4, bootOne}, {2, transfer}, {1, killOne},
@@ -131,6 +137,7 @@ func (w *world) settle() {
 		healNetwork(w)
 		healDisks(w)
 		w.endClones()
+		resumeAll(w)
 		w.supervise()
 		w.alive()
 	}

@@ -22,16 +22,27 @@ const (
 	progressEvery = 10 * time.Second
 )
 
+// hangsAfter is how much real time a run may take: seconds are usual, on a busy machine.
+const hangsAfter = 5 * time.Minute
+
 // runSeed makes one run of a profile.
 func runSeed(t *testing.T, p profile, seed uint64) *world {
 	cryptotest.SetGlobalRandom(t, seed)
 	var w *world
+	hung := time.AfterFunc(hangsAfter, func() { // outside the bubble, whose time may stand still
+		fmt.Fprintf(os.Stderr, "%s\n--- seed %d of profile %s has not ended after %v\n", w.story, seed, p.name, hangsAfter)
+		panic("a run hangs: some goroutine waits for a lock that is held across a wait")
+	})
+	defer hung.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed)
 		w.run(p)
 	})
 	if !w.over() {
 		w.checkLinear()
+	}
+	if os.Getenv("EDGED_SIM_STORY") != "" {
+		t.Logf("the story of seed %d:\n%s", seed, w.story)
 	}
 	t.Logf("%d records acknowledged, %d read, linear: %d partitions, %d undecided", w.hist.acked, w.hist.read, w.decided, w.undecided)
 	return w

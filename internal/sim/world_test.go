@@ -169,8 +169,9 @@ type life struct {
 	err    error         // what Run returned
 	gone   chan struct{} // the process is dead, whatever its goroutines still do
 
-	silent *atomic.Bool // as dead, for its log
-	gate   sync.RWMutex // an answer is taken before a death or not at all
+	still  atomic.Pointer[chan struct{}] // closed when the process goes on; nil while it does
+	silent *atomic.Bool                  // as dead, for its log
+	gate   sync.RWMutex                  // an answer is taken before a death or not at all
 	dead   bool
 }
 
@@ -292,6 +293,46 @@ func (l *life) answer(f func()) bool {
 	return !l.dead
 }
 
+// pause makes the process stand still, as SIGSTOP does: its groups take no turn, no byte leaves or reaches it,
+// and its clients hear nothing. What it did until then stays as it is.
+func (l *life) pause() {
+	h := l.n.Host()
+	if h == nil || l.still.Load() != nil {
+		return
+	}
+	l.m.w.story.tell(l.m.name, "STOPPED, as by SIGSTOP")
+	on := make(chan struct{})
+	l.still.Store(&on)
+	l.m.host.Freeze(true)
+	l.m.w.wg.Go(func() { h.Inspect(func(*partition.Core) { <-on }) })
+}
+
+// resume lets it go on.
+func (l *life) resume() {
+	if on := l.still.Swap(nil); on != nil {
+		l.m.w.story.tell(l.m.name, "goes on")
+		l.m.host.Freeze(false)
+		close(*on)
+	}
+}
+
+// hears waits until the process does not stand still; false if the caller's patience ends before.
+func (l *life) hears(patience time.Duration) bool {
+	on := l.still.Load()
+	if on == nil {
+		return true
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-*on:
+		return true
+	case <-l.gone:
+	case <-timer.C:
+	}
+	return false
+}
+
 // die makes the process dead. What its goroutines do from here on reaches nobody: its host is off
 // the network and its disk is not the machine's any more.
 func (l *life) die(end func()) {
@@ -306,6 +347,7 @@ func (l *life) die(end func()) {
 	l.m.w.mu.Lock()
 	l.m.life = nil
 	l.m.w.mu.Unlock()
+	l.resume()
 }
 
 // powerCut takes the power away: kept percent of what was not synced is on the disk afterwards.
@@ -339,6 +381,7 @@ func (m *machine) powerOn() { m.host = m.host.Replace() }
 // shutDown stops the process as an operator does, and waits for it.
 func (m *machine) shutDown() error {
 	l := m.life
+	l.resume()
 	m.w.story.tell(m.name, "is told to stop")
 	l.cancel()
 	select {
@@ -373,7 +416,7 @@ var errGone = errors.New("the node is gone")
 func (l *life) produce(req wire.ProduceRequest, patience time.Duration) <-chan wire.ProduceResponse {
 	out := make(chan wire.ProduceResponse, 2)
 	gone := wire.ProduceResponse{BaseOffset: -1, Err: errGone}
-	if !l.answer(func() {}) {
+	if !l.hears(patience) || !l.answer(func() {}) {
 		out <- gone
 		return out
 	}
@@ -428,10 +471,10 @@ func ask[T any](l *life, patience time.Duration, f func(ctx context.Context, b w
 		case <-ctx.Done():
 		}
 	}()
-	if !l.answer(func() {}) {
+	if !l.hears(patience) || !l.answer(func() {}) {
 		return out, false
 	}
 	r := f(ctx, l.n.Broker())
-	ok = l.answer(func() { out = r })
+	ok = l.hears(patience) && l.answer(func() { out = r })
 	return out, ok
 }
