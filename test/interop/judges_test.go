@@ -66,6 +66,8 @@ var judges = []*judge{
 		modes: []mode{{name: driver.All, ordered: true}, exactly(driver.Idempotent)}},
 	{name: "kafka-python", install: inPython, codecs: allCodecs, alone: true,
 		modes: []mode{exactly(driver.Default), {name: driver.All}}},
+	{name: "java", install: inJava, codecs: allCodecs, alone: true,
+		modes: []mode{exactly(driver.Default)}},
 }
 
 // lostConnection is what consumers tell their application of a connection that ended with its node.

@@ -79,7 +79,7 @@ func Jars(t testing.TB) string {
 // Java gives the command that runs a class of the jars. The JVM is made to start quickly: what is
 // run here is short.
 func Java(ctx context.Context, jars, class string, args ...string) *exec.Cmd {
-	line := append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"), class}, args...)
+	line := append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(jars, "*"), class}, args...)
 	cmd := exec.CommandContext(ctx, "java", line...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
