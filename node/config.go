@@ -90,6 +90,10 @@ type Config struct {
 	// to say how long the card will last.
 	CardTBW string `toml:"card-tbw" value:"SIZE" usage:"what the card is made to take in its life, such as 100TB, to say how long it lasts"`
 
+	// ClockTrust is auto, where the kernel has to say that the clock is synchronised before anything is deleted by
+	// age, or always, where somebody else vouches for it: a battery, or a person who sets it.
+	ClockTrust string `toml:"clock-trust" value:"WORD" usage:"auto: delete by age only while the kernel says that the clock is synchronised; always: believe the clock"`
+
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `toml:"log-level" value:"LEVEL" usage:"what is logged: debug, info, warn or error"`
 	// LogFormat is text or json.
@@ -116,6 +120,7 @@ func DefaultConfig() Config {
 		KafkaGroupDelay: 1000,
 		HTTPAddr:        "127.0.0.1:7480",
 		ReplaceAfter:    "30m",
+		ClockTrust:      clockAuto,
 		LogLevel:        "info",
 		LogFormat:       "text",
 	}
@@ -233,6 +238,7 @@ func (c Config) Validate() error {
 	if _, err := parseBytes(c.CardTBW); err != nil {
 		v.fault("card-tbw", "%v", err)
 	}
+	v.oneOf("clock-trust", c.ClockTrust, clockAuto, clockAlways)
 	v.oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	v.oneOf("log-format", c.LogFormat, "text", "json")
 	return v.err()

@@ -309,6 +309,7 @@ func (n *Node) describeDevice() wire.DeviceStatus {
 		Written: f.Written, WrittenPerDay: f.PerDay, Amplification: int64(f.Amplification * 100), WearDays: f.Days,
 		Now: n.opts.Wall().UnixMilli(),
 	}
+	d.ClockTrusted, d.Clock = n.clock.status()
 	if kb := procValue("/", "self/status", "VmRSS:"); kb > 0 {
 		d.MemoryUsed = kb << 10
 	}

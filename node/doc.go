@@ -10,7 +10,7 @@
 // autopilot.go is the metadata leader's part; propose.go changes the metadata from any node;
 // rpc.go is what nodes ask each other; broker.go, describe.go and admin.go serve clients;
 // groups.go coordinates consumer groups; memory.go says who may hold how much (see README.md);
-// janitor.go applies retention; disk.go keeps room, wear.go counts what the card takes, eventlog.go keeps what a
+// janitor.go applies retention; clock.go judges the clock; disk.go keeps room, wear.go counts what the card takes, eventlog.go keeps what a
 // person wants to find after a power cut; history.go remembers leaders; http.go serves health and metrics.
 //
 // Goroutines of this package, all started through Node.wg: bootstrap (until the node is in a

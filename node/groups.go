@@ -263,10 +263,10 @@ func (n *Node) groupTopic(name string) (groups.Topic, bool) {
 	return groups.Topic{First: t.Partitions[0].Group, Partitions: int32(len(t.Partitions))}, true
 }
 
-// groupTime is the time of the clock that people set, 0 if it was plainly never set.
+// groupTime is the time of the clock that people set, 0 while nothing may be deleted by it.
 func (n *Node) groupTime() int64 {
-	if now := n.opts.Wall(); now.After(epochStart) {
-		return now.UnixMilli()
+	if n.clock.mayDelete() {
+		return n.opts.Wall().UnixMilli()
 	}
 	return 0
 }

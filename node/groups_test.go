@@ -92,7 +92,8 @@ func startNodeWith(t *testing.T, dir string, change func(*Config), expect int, j
 	change(&cfg)
 	tn := &testNode{done: make(chan error, 1), open: map[io.Closer]bool{}}
 	n, err := New(cfg, Options{
-		Logger: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		ClockSynced: func() (bool, string) { return true, "for a test" },
+		Logger:      slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Listen: func(addr string) (net.Listener, error) {
 			ln, err := net.Listen("tcp", addr)
 			if err == nil {

@@ -113,6 +113,17 @@ func newMetrics(n *Node) *metrics {
 	gauge("edged_disk_stalled_seconds", "How long a sync of the log that takes long has been under way, 0 if none is.", func() float64 { return n.stalled().Seconds() })
 	counter("edged_slow_syncs_total", "Syncs of the log that took over a second.", func() float64 { return float64(n.disk.slow.Load()) })
 	n.wearMetrics(m.registry)
+	gauge("edged_clock_trusted", "1 if the clock is believed: see clock-trust.", func() float64 {
+		if n.clock.believed() {
+			return 1
+		}
+		return 0
+	})
+	counter("edged_clock_steps_total", "Jumps of the clock of two seconds and more.", func() float64 {
+		n.clock.mu.Lock()
+		defer n.clock.mu.Unlock()
+		return float64(n.clock.steps)
+	})
 	gauge("edged_disk_full", "1 while records are refused because the disk is nearly full.", func() float64 {
 		if h := n.host.Load(); h != nil && h.DiskFull() {
 			return 1

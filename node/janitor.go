@@ -13,10 +13,6 @@ import (
 // to go, so an idle node writes nothing.
 const janitorEvery = 5 * time.Second
 
-// epochStart is the earliest time that a clock of a running edged can show: 2025. Before that it
-// was never set, and nothing is old.
-var epochStart = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // runJanitor applies retention in the partitions that this node leads, and gives space back.
 func (n *Node) runJanitor() {
 	ticker := time.NewTicker(janitorEvery)
@@ -28,6 +24,7 @@ func (n *Node) runJanitor() {
 		case <-n.ctx.Done():
 			return
 		}
+		n.lookAtClock()
 		n.tidyNotes()
 		if n.host.Load() == nil || n.failure() != nil {
 			continue
@@ -46,9 +43,21 @@ func (n *Node) runJanitor() {
 // tidyNotes keeps what should outlive a power cut; it writes only what has changed, and rarely.
 func (n *Node) tidyNotes() {
 	n.wear.sample(time.Since(n.started))
-	if err := errors.Join(n.wear.save(false), n.notes.save(false)); err != nil {
+	var clock error
+	if n.commits() { // an idle node writes nothing
+		clock = n.clock.save(false)
+	}
+	if err := errors.Join(clock, n.wear.save(false), n.notes.save(false)); err != nil {
 		n.log.Debug("notes were not kept", "err", err)
 	}
+}
+
+// commits tells whether something was stored since the last look. The janitor's.
+func (n *Node) commits() bool {
+	now := n.store.Metrics().Commits
+	was := n.committed
+	n.committed = now
+	return now != was
 }
 
 // applyRetention asks the Core to move the beginning of partitions whose oldest records are past
@@ -91,11 +100,11 @@ func (n *Node) applyRetention(now time.Time) {
 }
 
 // keepByTime is the first offset to keep by the records' age, -1 if nothing is to go by it. Age is what
-// the records' timestamps say, unless they cannot be right: nothing is old for a clock that was
-// never set, nor is a record that such a clock stamped, until one behind it is; and what came to
+// the records' timestamps say, unless they cannot be right: nothing is old for a clock that is not
+// trusted or has just jumped, nor is a record stamped by one that was never set, until one behind it is; and what came to
 // this process less than the retention ago stays, whichever way clocks were set meanwhile.
 func (n *Node) keepByTime(g record.GroupID, part *partition.Partition, now time.Time, retention int64) record.Offset {
-	if !now.After(epochStart) {
+	if !n.clock.mayDelete() {
 		return -1
 	}
 	high := part.HighWatermark()

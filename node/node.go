@@ -35,6 +35,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version of the program, for other nodes and for people; at most 32 bytes.
 	Version string
+	// Built is when the program was made: no clock that is right shows an earlier time.
+	Built time.Time
 	// Status, if set, is told in one line what the node is doing, once per change and for
 	// each step of progress while it starts and stops. It must not block.
 	Status func(line string)
@@ -49,6 +51,9 @@ type Options struct {
 	Limits partition.Limits
 	// Wall is the clock that people set; retention by time goes by it, and nothing else may.
 	Wall func() time.Time
+	// ClockSynced tells whether Wall is kept right, and how that is known. nil: the kernel is asked; a Wall
+	// that stands in for the real one is believed.
+	ClockSynced func() (bool, string)
 	// MemTable is storage.Options.MemTableSize.
 	MemTable int64
 }
@@ -85,6 +90,8 @@ type Node struct {
 	disk      diskHealth
 	wear      *wear
 	notes     *eventLog
+	clock     *clock
+	committed int64 // the janitor's
 	metrics   *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
@@ -190,6 +197,12 @@ func (n *Node) defaults() {
 	if n.opts.Listen == nil {
 		n.opts.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	}
+	if n.opts.ClockSynced == nil {
+		n.opts.ClockSynced = kernelClock
+		if n.opts.Wall != nil {
+			n.opts.ClockSynced = func() (bool, string) { return true, "" }
+		}
+	}
 	if n.opts.Wall == nil {
 		n.opts.Wall = time.Now
 	}
@@ -211,6 +224,7 @@ func (n *Node) openData() (err error) {
 	if n.ident, err = storage.OpenIdentity(n.cfg.DataDir, n.fs()); err != nil {
 		return err
 	}
+	n.clock = newClock(n.opts.Wall, n.opts.ClockSynced, n.cfg.ClockTrust == clockAlways, n.opts.Built, n.dataFile(clockFileName))
 	n.notes = openEventLog(n.dataFile(eventsFileName), n.opts.Wall)
 	reserve := int64(0)
 	if u, err := n.fs().GetDiskUsage(n.cfg.DataDir); err == nil {
@@ -348,6 +362,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
 	n.cfg.Budget().log(n.log)
+	n.lookAtClock()
 	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.advertise, "why", n.advertiseWhy)
 	select {
 	case <-ctx.Done():
@@ -382,7 +397,7 @@ func (n *Node) stop() error {
 		_ = h.Close()
 	}
 	n.notes.add(eventStop, "stopped")
-	_ = errors.Join(n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
+	_ = errors.Join(n.clock.save(true), n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
 	err := n.store.Close()
 	if n.failure() == nil && err == nil {
 		err = n.ident.Update(func(id *storage.Identity) { id.State = stateClean })

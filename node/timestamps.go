@@ -15,10 +15,11 @@ func (n *Node) stamp(t *metadata.Topic, b record.Batch) (appendTime int64, err e
 	now := n.opts.Wall()
 	if c.LogAppendTime {
 		b.SetLogAppendTime(now.UnixMilli())
+		n.clock.stamp(now)
 		return now.UnixMilli(), nil
 	}
-	if c.TimestampBefore == metadata.NoTimestampLimit && c.TimestampAfter == metadata.NoTimestampLimit || !now.After(epochStart) {
-		return record.NoTimestamp, nil // a clock that was never set judges nobody
+	if c.TimestampBefore == metadata.NoTimestampLimit && c.TimestampAfter == metadata.NoTimestampLimit || !n.clock.believed() {
+		return record.NoTimestamp, nil // a clock that is not trusted judges nobody
 	}
 	for r, err := range b.Records() {
 		if err != nil {

@@ -115,7 +115,6 @@ func (s *Store) Room(keep int64) bool {
 		s.event(Event{Kind: EventBackgroundError, Text: "the reserve cannot be made again", Err: err})
 		return !isFull(err)
 	}
-	s.event(Event{Kind: EventDiskRoom, Text: "the disk has room again and the reserve is whole"})
 	return true
 }
 

@@ -130,7 +130,6 @@ const (
 	EventWriteStall                       // commits wait for flushes
 	EventFatal                            // the store cannot go on; the process should end
 	EventDiskFull                         // there is no room; the reserve is in use, or writing waits
-	EventDiskRoom                         // there is room again
 )
 
 // Event is something that happened outside a call.

@@ -63,6 +63,7 @@ func deviceRows(t *table, n wire.NodeDescription) {
 	}
 	t.row("disk", disk)
 	t.row("wear", wearText(d))
+	t.row("clock", d.Clock)
 }
 
 // wearText says what is written to the card, and how long it will last if that is known.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"edged/node"
 
@@ -66,6 +67,7 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 	defer cancel()
 
 	log := newLogger(cfg)
+	cfg.Budget().Apply()
 	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
 	defer sd.close()
 	var running atomic.Pointer[node.Node]
@@ -86,7 +88,7 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 		}
 	}()
 
-	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Status: sd.status})
+	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Built: built(), Status: sd.status})
 	if err != nil {
 		return err
 	}
@@ -96,6 +98,12 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 	sd.ready()
 	go sd.watch(ctx, watchdogEvery(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")), n.Alive)
 	return n.Run(ctx)
+}
+
+// built is when the sources were committed, zero if nobody knows.
+func built() time.Time {
+	t, _ := time.Parse(time.RFC3339, date) // zero without a date
+	return t
 }
 
 // reload gives the node its settings anew. If they are wrong, or what has changed needs a restart,

@@ -229,6 +229,7 @@ func (m *machine) start() error {
 	cfg := node.DefaultConfig()
 	cfg.DataDir, cfg.NodeName, cfg.Cluster = dataDir, m.name, "sim"
 	cfg.Advertise, cfg.BootstrapExpect, cfg.Join = m.addr(), m.expect, m.join
+	cfg.MemoryLimit = "1GiB" // whatever the machine has, a seed runs alike
 	host, dead := m.host, new(atomic.Bool)
 	n, err := node.New(cfg, node.Options{
 		Logger: slog.New(teller{s: w.story, name: m.name, dead: dead}), Version: "sim", FS: m.disk, Gossip: g,
