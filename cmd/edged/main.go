@@ -25,6 +25,7 @@ import (
 var (
 	version = "devel"
 	commit  = "unknown"
+	date    = "unknown" // when the commit was made: the same sources give the same bytes
 )
 
 const (
