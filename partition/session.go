@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 )
 
 // session is what this node knows of the life of one peer. It is the only source of liveness for
@@ -377,6 +378,9 @@ func (c *Core) contradicts(g *group, m *pb.Message) error {
 // send puts a Raft message into the frame to its peer. Appends go by the data connection so
 // that beats and votes never wait behind them; empty ones too, or they would overtake.
 func (c *Core) send(g *group, m *pb.Message) {
+	if g.onlyCommit(m) {
+		return
+	}
 	to := record.ReplicaID(m.GetTo())
 	s := c.sessions[to.Node()]
 	if s == nil || !s.up || c.failed != nil {
@@ -404,6 +408,17 @@ func (c *Core) send(g *group, m *pb.Message) {
 	if f.size >= c.cfg.Limits.Frame {
 		c.flushFrame(s, f)
 	}
+}
+
+// onlyCommit tells that a message says nothing to a replica but how far a partition is committed. The
+// next append or heartbeat says it as well, and only what serves reads or decides would need it
+// earlier: a follower does neither.
+func (g *group) onlyCommit(m *pb.Message) bool {
+	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || g.machine != nil {
+		return false
+	}
+	pr, ok := g.progress(record.ReplicaID(m.GetTo()))
+	return ok && pr.State == tracker.StateReplicate && pr.Match == m.GetIndex() && pr.Match == g.log.last
 }
 
 // nameMember adds the receiver of a base record to its configuration. A replica that was added
