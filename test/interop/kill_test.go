@@ -176,7 +176,10 @@ type kept struct {
 }
 
 // read reads all of a topic.
-func (c *cluster) read(topic string) kept {
+func (c *cluster) read(topic string) kept { return c.readNamed(topic, id) }
+
+// readNamed reads all of a topic; name gives what a value is called.
+func (c *cluster) readNamed(topic string, name func(value string) string) kept {
 	c.t.Helper()
 	k := kept{places: map[string][]at{}}
 	ends := c.ends(topic)
@@ -200,7 +203,7 @@ func (c *cluster) read(topic string) kept {
 					c.t.Errorf("%s/%d: offset %d follows %d", topic, p, r.Offset, next-1)
 				}
 				next = r.Offset + 1
-				name := id(string(r.Value))
+				name := name(string(r.Value))
 				if len(k.places[name]) == 0 {
 					k.order = append(k.order, name)
 				}
