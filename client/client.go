@@ -82,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	for _, addr := range cfg.Nodes {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return nil, fmt.Errorf("node address %q is not host:port: %w", addr, err)
+			return nil, fmt.Errorf("node address %q is not HOST:PORT, such as pi1.local:7400", addr)
 		}
 	}
 	if cfg.Name == "" {

@@ -29,7 +29,21 @@ type ConnError struct {
 	Err  error
 }
 
-func (e *ConnError) Error() string { return fmt.Sprintf("connection to %s: %v", e.Addr, e.Err) }
+// Error leaves out what package net says of the address a second time.
+func (e *ConnError) Error() string {
+	cause := e.Err
+	var op *net.OpError
+	if errors.As(cause, &op) {
+		cause = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(cause, &call) {
+		cause = call.Err
+	}
+	return fmt.Sprintf("connection to %s: %v", e.Addr, cause)
+}
+
+// Unwrap gives the cause.
 func (e *ConnError) Unwrap() error { return e.Err }
 
 var errSilent = errors.New("the node does not answer")

@@ -80,7 +80,7 @@ func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api 
 		case ctx.Err() != nil:
 			return outOfTime(ctx, api, err, last)
 		}
-		last = err
+		last = clearer(last, err)
 		v := r.failed(ctx, addr, err)
 		if v == stop {
 			return err
@@ -90,7 +90,7 @@ func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api 
 			continue
 		}
 		if !c.sleep(ctx, b.pause()) {
-			return outOfTime(ctx, api, err, nil)
+			return outOfTime(ctx, api, err, last)
 		}
 		perAttempt = min(2*perAttempt, max(perAttempt, maxSilence))
 	}
@@ -102,13 +102,42 @@ func outOfTime(ctx context.Context, api wire.API, err, before error) error {
 	if ctx.Err() == nil {
 		return ErrClosed
 	}
-	if before != nil && errors.Is(err, ctx.Err()) {
-		err = before
-	}
-	if errors.Is(err, ctx.Err()) {
+	if errors.Is(err, ctx.Err()) && before == nil {
 		return fmt.Errorf("%s: %w", api, err)
 	}
-	return fmt.Errorf("%s: %w; last: %w", api, ctx.Err(), err)
+	if errors.Is(err, ctx.Err()) {
+		err = before
+	}
+	return &lateError{api, ctx.Err(), cause(clearer(before, err))}
+}
+
+// lateError tells that the time was up, and what stood in the way until then.
+type lateError struct {
+	api  wire.API
+	late error // of the context
+	last error
+}
+
+func (e *lateError) Error() string   { return fmt.Sprintf("%s: %v; last: %v", e.api, e.late, e.last) }
+func (e *lateError) Unwrap() []error { return []error{e.late, e.last} }
+
+// cause is what stood in the way, without the steps that ran out of time over it.
+func cause(err error) error {
+	var late *lateError
+	for errors.As(err, &late) {
+		err = late.last
+	}
+	return err
+}
+
+// clearer is the one of two errors in a row that tells more: what a node has answered tells more than
+// that another one cannot be reached.
+func clearer(before, now error) error {
+	var lost *ConnError
+	if before != nil && errors.As(now, &lost) && !errors.As(before, &lost) {
+		return before
+	}
+	return now
 }
 
 // sleep waits, and is false if ctx or the client ended first.

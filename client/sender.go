@@ -240,7 +240,7 @@ func (s *sender) connect(ctx context.Context) bool {
 	}
 	s.conn = nil
 	if ctx.Err() != nil {
-		s.lastErr = err
+		s.lastErr = clearer(s.lastErr, cause(err))
 		return false
 	}
 	v := s.route.failed(ctx, addr, err)
@@ -329,7 +329,7 @@ func (s *sender) judge(addr string, err error) verdict {
 
 // failed ends the round: the next one begins at once or after a pause.
 func (s *sender) failed(addr string, err error, v verdict) {
-	s.conn, s.lastErr = nil, err
+	s.conn, s.lastErr = nil, clearer(s.lastErr, cause(err))
 	if v == now && s.backoff.jump() {
 		s.retryAt = time.Time{}
 		return

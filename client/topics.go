@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"edged/record"
@@ -133,7 +134,7 @@ func (c *Client) forgetTopic(t *topic) {
 func (c *Client) fetchTopic(ctx context.Context, name, id string) (wire.Topic, error) {
 	md, err := c.Metadata(ctx, []string{name})
 	if err != nil {
-		return wire.Topic{}, fmt.Errorf("topic %q: %w", name, err)
+		return wire.Topic{}, aboutTopic(name, err)
 	}
 	t, err := findTopic(md, name)
 	if err != nil && !isUnknown(err) || err == nil && (id == "" || id == t.ID) {
@@ -218,7 +219,15 @@ func findTopic(md wire.Metadata, name string) (wire.Topic, error) {
 			err = t.Err
 		}
 	}
-	return wire.Topic{}, fmt.Errorf("topic %q: %w", name, err)
+	return wire.Topic{}, aboutTopic(name, err)
+}
+
+// aboutTopic says which topic an error is about, unless it does so itself.
+func aboutTopic(name string, err error) error {
+	if strings.HasPrefix(err.Error(), "topic ") {
+		return err
+	}
+	return fmt.Errorf("topic %q: %w", name, err)
 }
 
 func isUnknown(err error) bool {

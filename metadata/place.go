@@ -29,8 +29,10 @@ func Place(p *Picture, alive map[record.NodeID]bool, partitions int32, rf int16)
 		want = AutoReplicas(len(nodes))
 	}
 	switch {
-	case want < 1 || want > MaxReplication || partitions < 1 || partitions > MaxPartitionsPerTopic:
-		return nil, fmt.Errorf("%d partitions with %d replicas: %w", partitions, want, record.ErrInvalidRequest)
+	case want < 1 || want > MaxReplication:
+		return nil, invalid("replication is %d; it is 1 to %d", want, MaxReplication)
+	case partitions < 1 || partitions > MaxPartitionsPerTopic:
+		return nil, invalid("%d partitions; a topic has 1 to %d", partitions, MaxPartitionsPerTopic)
 	case want > len(nodes):
 		return nil, fmt.Errorf("replication %d, and %d nodes are alive: %w", want, len(nodes), record.ErrNoNodes)
 	}
@@ -49,6 +51,11 @@ func Place(p *Picture, alive map[record.NodeID]bool, partitions int32, rf int16)
 		b.prefer(placed[i], b.leastLeading(placed[i]))
 	}
 	return placed, nil
+}
+
+// invalid is record.ErrInvalidRequest with a text that says all.
+func invalid(format string, args ...any) error {
+	return &record.Error{Code: record.ErrInvalidRequest.Code, Message: fmt.Sprintf(format, args...)}
 }
 
 // balance counts what nodes hold, and goes on counting while placements are made.

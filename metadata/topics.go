@@ -301,7 +301,7 @@ func (c *AlterTopic) apply(p *Picture) (*Picture, any, error) {
 	t.Settings, t.Configs = given, configs
 	grown := &t
 	if has := int32(len(old.Partitions)); c.Partitions < has && c.Partitions != 0 {
-		return nil, nil, fmt.Errorf("topic %s: it has %d partitions and cannot have fewer: %w", c.Name, has, record.ErrInvalidRequest)
+		return nil, nil, invalid("topic %s has %d partitions and cannot have fewer", c.Name, has)
 	} else if c.Partitions > has {
 		if err := old.notInternal(); err != nil {
 			return nil, nil, err

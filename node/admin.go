@@ -91,7 +91,7 @@ func (n *Node) awaitNodes(ctx context.Context, rf int) {
 				ready++
 			}
 		}
-		if ready >= want || ready >= max(coming, n.cfg.BootstrapExpect) {
+		if ready >= want || ready >= max(coming, n.cfg.BootstrapExpect) || !n.mayElect(record.MetadataGroup) {
 			return
 		}
 		select {
@@ -177,7 +177,7 @@ func (b broker) TransferLeader(ctx context.Context, req wire.TransferLeaderReque
 	var a transferAnswer
 	switch leader {
 	case record.NoNode:
-		return wire.TransferLeaderResponse{}, record.ErrNoLeader
+		return wire.TransferLeaderResponse{}, n.noLeader(at.Partition.Group)
 	case n.ident.Get().Node:
 		a, err = n.transferHere(ctx, call)
 	default:
@@ -201,7 +201,7 @@ func (n *Node) transferHere(ctx context.Context, call transferCall) (transferAns
 		return transferAnswer{}, err
 	}
 	if part == nil {
-		return transferAnswer{}, record.ErrNoLeader
+		return transferAnswer{}, n.noLeader(at.Partition.Group)
 	}
 	began := part.View().Epoch
 	started := make(chan error, 1)

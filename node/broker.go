@@ -138,7 +138,7 @@ func (n *Node) redirect(err error, g record.GroupID, part *partition.Partition) 
 		out.Addr, out.KafkaAddr = node.NativeAddr, node.KafkaAddr
 	}
 	if out.Leader == record.NoNode {
-		return fmt.Errorf("%w (epoch %d)", record.ErrNoLeader, out.Epoch)
+		return n.noLeader(g)
 	}
 	n.metrics.redirects.Add(1)
 	return &out

@@ -112,7 +112,7 @@ func (l *loader) set(s Setting, source string, values []string) {
 func (l *loader) file(path string) {
 	text, err := readBounded(path, maxConfigFileBytes)
 	if err != nil {
-		l.fault("%v", err)
+		l.fault("config: %v", err)
 		return
 	}
 	l.toml(filepath.Base(path), path, string(text))

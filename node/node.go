@@ -167,6 +167,9 @@ func oneLine(err error) error {
 			return &ConfigError{Faults: []string{text}}
 		}
 	}
+	if !strings.Contains(text, ";") {
+		text += "; --data-dir names another directory"
+	}
 	return &lineError{text, err}
 }
 
@@ -272,11 +275,26 @@ func (n *Node) openListeners() (err error) {
 func (n *Node) listen(setting, addr string) (net.Listener, error) {
 	ln, err := n.opts.Listen(addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen at %s (%s): %w; choose another with --%s, port 0 takes a free one", addr, setting, err, setting)
+		return nil, listenError(setting, addr, err)
 	}
 	w := &watched{Listener: ln, setting: setting, epoch: n.started}
 	n.listeners = append(n.listeners, w)
 	return w, nil
+}
+
+// listenError names the setting to change. What package net says of the address is left out: it stands
+// there already.
+func listenError(setting, addr string, err error) error {
+	cause := err
+	var op *net.OpError
+	if errors.As(err, &op) {
+		cause = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(cause, &call) {
+		cause = call.Err
+	}
+	return &lineError{fmt.Sprintf("cannot listen at %s (%s): %v; choose another with --%s, port 0 takes a free one", addr, setting, cause, setting), err}
 }
 
 func (n *Node) openGossip() (err error) {
@@ -289,7 +307,11 @@ func (n *Node) openGossip() (err error) {
 		Join: n.cfg.Join, Transport: n.opts.Gossip, Logger: n.log,
 		SavedFile: n.savedMembers, Save: n.saveMembers,
 	})
-	if err != nil {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "listen":
+		return listenError("gossip-addr", n.cfg.GossipAddr, err)
+	case err != nil:
 		return fmt.Errorf("gossip: %w", err)
 	}
 	return nil

@@ -14,6 +14,9 @@ import (
 // proposeRetry is the pause before a proposal is tried again while the metadata has no leader.
 const proposeRetry = 50 * time.Millisecond
 
+// hopeless is how long a proposal waits for a leader that cannot be elected by those that are connected.
+const hopeless = time.Second
+
 // propose changes the metadata: here if this node leads it, else through the leader. It tries
 // until ctx ends; all commands may be repeated. The result is what the command's Apply returned, or a
 // proposeAnswer that the leader sent.
@@ -27,6 +30,7 @@ func (n *Node) propose(ctx context.Context, cmd metadata.Command) (any, error) {
 
 func (n *Node) proposeBytes(ctx context.Context, data []byte, forward bool) (any, error) {
 	var last error = record.ErrNotReady
+	began := time.Now()
 	for {
 		if h := n.host.Load(); h != nil {
 			v := h.Partition(record.MetadataGroup).View()
@@ -39,7 +43,10 @@ func (n *Node) proposeBytes(ctx context.Context, data []byte, forward bool) (any
 			case v.Leader != record.NoNode:
 				return nil, &record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}
 			default:
-				last = record.ErrNoLeader
+				last = n.noLeader(record.MetadataGroup)
+				if time.Since(began) > hopeless && !n.mayElect(record.MetadataGroup) {
+					return nil, last
+				}
 			}
 			if last == nil || !mayRetry(last) {
 				return result, last

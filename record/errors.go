@@ -31,7 +31,7 @@ var (
 	ErrTopicExists       = &Error{"topic_exists", "a topic of this name exists", false}
 	ErrInvalidTopic      = &Error{"invalid_topic", "a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -, and is not . or ..", false}
 	ErrInvalidConfig     = &Error{"invalid_config", "invalid topic setting", false}
-	ErrInvalidRequest    = &Error{"invalid_request", "the request is malformed", false}
+	ErrInvalidRequest    = &Error{"invalid_request", "the request is not valid", false}
 	ErrUnsupported       = &Error{"unsupported_version", "this node does not know the request or its version", false}
 	ErrOffsetOutOfRange  = &Error{"offset_out_of_range", "the offset is outside the partition's log", false}
 	ErrOffsetUnavailable = &Error{"offset_not_available", "the new leader has not committed in its epoch yet; retry", true}

@@ -65,8 +65,14 @@ func TestMinority_saysSoAndAcknowledgesNothing(t *testing.T) {
 	if st.NodesAlive != 1 || st.Leaderless != 2 || st.Nodes != 3 {
 		t.Errorf("status: %+v", st)
 	}
-	if _, said, code := alone.run(t, "--timeout", "2s", "produce", "t"); code != 4 || strings.Count(said, "\n") > 2 {
-		t.Errorf("produce: exit code %d, %q", code, said)
+	// Whatever is asked, the answer is what is missing and what to do, also where it is asked of all nodes.
+	all := ctl{nodes: append([]*node{only}, c.others(only)...), stdin: "x\n"}
+	for _, args := range [][]string{{"produce", "t"}, {"consume", "t"}, {"topic", "create", "u"}, {"partition", "transfer", "t", "0"}} {
+		_, said, code := all.run(t, append([]string{"--timeout", "4s"}, args...)...)
+		if code != 4 || strings.Count(said, "\n") > 2 || !strings.Contains(said, "1 of its 3 replicas are connected, 2 are needed; start again node") ||
+			strings.Contains(said, "refused") || strings.Count(said, "last:") > 1 {
+			t.Errorf("%s: exit code %d, %q", args[0], code, said)
+		}
 	}
 	raw, err := dialRaw(only.addr.Native)
 	if err != nil {

@@ -15,7 +15,7 @@ func newApp() *cli.App {
 		Usage:     "operate a cluster of edged nodes, and move records in and out of it",
 		UsageText: "edgectl [global options] command [options] [arguments]",
 		Description: "Options may stand anywhere before a --. Data goes to stdout, everything else to stderr.\n" +
-			"Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not reachable or timed out, 5 refused.",
+			"Exit codes: 0 done, 1 failed, 2 wrong usage or a name or setting that is not valid, 3 not found, 4 not reachable or timed out, 5 refused.",
 		HideHelpCommand:      true,
 		EnableBashCompletion: true,
 		// A setting may hold commas; the list of nodes is taken apart by withClient.

@@ -24,7 +24,10 @@ func consumeCommand() *cli.Command {
 		&cli.StringFlag{Name: "format", Value: `%v\n`, Usage: "print each record as `TEXT`"},
 		&cli.StringFlag{Name: "null", Usage: "print a null key or value as `TEXT`", DefaultText: "nothing"},
 	}, consume)
-	cmd.Description = `Without --follow and --count it prints what the topic holds now and ends. With --count or
+	cmd.Description = `A partition that ends before the offset of --from is read from its end, one that begins after
+it from its beginning, and stderr says so. If no partition has come so far it is an error.
+
+Without --follow and --count it prints what the topic holds now and ends. With --count or
 --follow it waits for more: without end, or until --timeout if that is given.
 
 --format knows %t topic, %p partition, %o offset, %e leader epoch, %T timestamp in ms, %I
@@ -46,6 +49,7 @@ type consumption struct {
 	format    format
 	out       *bufio.Writer
 	json      *json.Encoder
+	moved     []movedStart
 	ends      map[int32]record.Offset // where each partition that is not done yet ends; unless waits
 	consumed  int64
 	lineSpace []byte
@@ -117,7 +121,7 @@ func (r *consumption) starts() ([]client.Start, error) {
 		r.ends[int32(p)] = end
 		starts = append(starts, client.Start{Topic: r.topic, Partition: int32(p), Offset: from})
 	}
-	return starts, nil
+	return starts, r.tellMoved(len(asked))
 }
 
 // bounds gives the first offset to read of a partition, and its end right now.
@@ -136,12 +140,42 @@ func (r *consumption) bounds(ctx context.Context, partition int32) (from, end re
 	if r.position.kind != fromOffset {
 		return o.Offset, o.HighWatermark, nil
 	}
-	from = r.position.offset
-	if from < o.LogStart || from > o.HighWatermark {
-		return 0, 0, fmt.Errorf("%s/%d begins at offset %d and ends at %d, it does not have %d: %w",
-			r.topic, partition, o.LogStart, o.HighWatermark, from, record.ErrOffsetOutOfRange)
+	from = min(max(r.position.offset, o.LogStart), o.HighWatermark)
+	if from != r.position.offset {
+		r.moved = append(r.moved, movedStart{partition, o.LogStart, o.HighWatermark})
 	}
 	return from, o.HighWatermark, nil
+}
+
+// movedStart is a partition that does not have the offset to begin with.
+type movedStart struct {
+	partition  int32
+	start, end record.Offset
+}
+
+// tellMoved says where partitions begin that do not have the offset asked for. If all of them end before
+// it, it is taken for a mistake.
+func (r *consumption) tellMoved(partitions int) error {
+	from := r.position.offset
+	short := 0
+	for _, m := range r.moved {
+		if m.end < from {
+			short++
+		}
+	}
+	if short == partitions && short > 0 {
+		m := r.moved[0]
+		return fmt.Errorf("%s/%d begins at offset %d and ends at %d, it does not have %d: %w",
+			r.topic, m.partition, m.start, m.end, from, record.ErrOffsetOutOfRange)
+	}
+	for _, m := range r.moved {
+		if m.end < from {
+			fmt.Fprintf(r.c.App.ErrWriter, "%s/%d ends at offset %d, it is read from there\n", r.topic, m.partition, m.end)
+		} else {
+			fmt.Fprintf(r.c.App.ErrWriter, "%s/%d begins at offset %d, it is read from there\n", r.topic, m.partition, m.start)
+		}
+	}
+	return nil
 }
 
 // poll prints until everything that was asked for has come. Without --follow and --count

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"edged/record"
 	"edged/storage"
@@ -23,22 +25,22 @@ func dumpCommand() *cli.Command {
 
 func dump(c *cli.Context) (err error) {
 	dir := c.Args().First()
-	if _, err := os.Stat(dir); err != nil {
-		return err
-	}
 	if !c.IsSet("group") && (c.IsSet("from") || c.IsSet("count")) {
 		return usage(c, "--from and --count belong to --group")
+	}
+	if err := checkDataDir(dir); err != nil {
+		return err
 	}
 	if c.IsSet("group") {
 		return dumpEntries(c, dir)
 	}
 	rep, err := storage.Verify(vfs.Default, dir)
 	if err != nil {
-		return err
+		return openStopped(dir, err)
 	}
 	s, err := storage.Open(dir, vfs.Default, storage.Options{ReadOnly: true})
 	if err != nil {
-		return err
+		return openStopped(dir, err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if c.Bool("json") {
@@ -48,6 +50,32 @@ func dump(c *cli.Context) (err error) {
 	}
 	if n := len(rep.Problems) + rep.More; n > 0 && err == nil {
 		err = fmt.Errorf("%s: %d laws of the stored data are broken", dir, n)
+	}
+	return err
+}
+
+// checkDataDir makes sure that a node has worked in a directory.
+func checkDataDir(dir string) error {
+	const next = "name the directory that edged has as --data-dir"
+	st, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &notFoundError{fmt.Sprintf("there is no %s; %s", dir, next)}
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return &notFoundError{fmt.Sprintf("%s is a file; %s", dir, next)}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "store")); errors.Is(err, fs.ErrNotExist) {
+		return &notFoundError{fmt.Sprintf("%s holds nothing that edged has stored; %s", dir, next)}
+	}
+	return nil
+}
+
+// openStopped says of a directory that is in use what is to be done here.
+func openStopped(dir string, err error) error {
+	if errors.Is(err, storage.ErrLocked) {
+		return fmt.Errorf("%s is in use by a running edged; stop that first: %w", dir, record.ErrRefused)
 	}
 	return err
 }
@@ -130,7 +158,7 @@ var kindNames = map[storage.Kind]string{
 func dumpEntries(c *cli.Context, dir string) (err error) {
 	s, err := storage.Open(dir, vfs.Default, storage.Options{ReadOnly: true})
 	if err != nil {
-		return err
+		return openStopped(dir, err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	id := record.GroupID(c.Uint64("group"))

@@ -67,7 +67,7 @@ func groupDescribe(c *cli.Context) error {
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		d, err := cl.Group(ctx, name)
 		if err != nil {
-			return fmt.Errorf("group %s: %w", name, err)
+			return about("group", name, err)
 		}
 		g := describedGroup{
 			GroupListing: d.GroupListing, Protocol: d.Protocol, Generation: d.Generation, Leader: d.Leader,
@@ -179,7 +179,7 @@ func groupDelete(c *cli.Context) error {
 	name := c.Args().First()
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		if err := cl.DeleteGroup(ctx, name); err != nil {
-			return fmt.Errorf("group %s: %w", name, err)
+			return about("group", name, err)
 		}
 		return done(c, "group %s is deleted", name)
 	})

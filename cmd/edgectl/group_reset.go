@@ -68,7 +68,7 @@ func groupReset(c *cli.Context) error {
 				offsets[record.TopicPartition{Topic: r.Topic, Partition: r.Partition}] = r.Offset
 			}
 			if err := cl.CommitGroup(ctx, name, offsets); err != nil {
-				return fmt.Errorf("group %s: %w", name, err)
+				return about("group", name, err)
 			}
 		}
 		return printReset(c, rows)

@@ -1,6 +1,6 @@
 // Command edgectl operates a cluster of edged nodes and moves records in and out of it.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not reachable or timed
+// Exit codes: 0 done, 1 failed, 2 wrong usage or invalid input, 3 not found, 4 not reachable or timed
 // out, 5 refused (rights, limits). Data goes to stdout, everything else to stderr. An
 // error is one line there, with --json an object {code, message, exit_code}.
 package main
@@ -73,10 +73,36 @@ func asksJSON(args []string) bool {
 	})
 }
 
-// oneLine is the text of an error for a person.
+// oneLine is the text of an error for a person, with the next step.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(err.Error(), context.DeadlineExceeded.Error(), "not done in time")
-	return strings.Join(strings.Fields(text), " ")
+	return strings.Join(strings.Fields(text), " ") + nextStep(err)
+}
+
+// nextStep is what to do about errors that do not say so themselves.
+func nextStep(err error) string {
+	var lost *client.ConnError
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case is(record.ErrUnknownTopic):
+		return "; `edgectl topic list` shows all"
+	case is(record.ErrUnknownNode):
+		return "; `edgectl node list` shows all"
+	case is(record.ErrUnknownGroup):
+		return "; `edgectl group list` shows all"
+	case is(record.ErrTopicExists):
+		return "; `edgectl topic alter` changes it"
+	case errors.As(err, &lost) && !is(record.ErrNoLeader):
+		return "; is edged running there? --node names another node"
+	}
+	return ""
+}
+
+// about says what an error is about, unless it does so itself.
+func about(kind, name string, err error) error {
+	if strings.HasPrefix(err.Error(), kind+" ") {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
 // usageError is a mistake on the command line.
@@ -102,7 +128,9 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &ue):
 		return exitUsage
-	case is(record.ErrUnknownTopic, record.ErrUnknownPartition, record.ErrUnknownNode, record.ErrUnknownGroup, fs.ErrNotExist):
+	case is(record.ErrInvalidTopic, record.ErrInvalidConfig, record.ErrInvalidRequest, record.ErrInvalidGroup):
+		return exitUsage
+	case is(record.ErrUnknownTopic, record.ErrUnknownTopicID, record.ErrUnknownPartition, record.ErrUnknownNode, record.ErrUnknownGroup, fs.ErrNotExist):
 		return exitNotFound
 	case is(record.ErrRefused, record.ErrGroupNotEmpty, record.ErrLimit, record.ErrTooLarge, record.ErrNoNodes, record.ErrDiskFull):
 		return exitRefused

@@ -192,7 +192,7 @@ func namedNode(ctx context.Context, cl client.Admin, text string) (wire.Node, er
 	}
 	switch len(found) {
 	case 0:
-		return wire.Node{}, fmt.Errorf("node %q: %w; `edgectl node list` shows all", text, record.ErrUnknownNode)
+		return wire.Node{}, fmt.Errorf("node %q: %w", text, record.ErrUnknownNode)
 	case 1:
 		return found[0], nil
 	}

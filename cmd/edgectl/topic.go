@@ -56,7 +56,7 @@ func topicCreate(c *cli.Context) error {
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		res, err := cl.CreateTopic(ctx, req)
 		if err != nil {
-			return fmt.Errorf("topic %s: %w", req.Name, err)
+			return about("topic", req.Name, err)
 		}
 		if c.Bool("json") {
 			return printJSON(c.App.Writer, res)
@@ -128,7 +128,7 @@ func topicAlter(c *cli.Context) error {
 	}
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		if err := cl.AlterTopic(ctx, req); err != nil {
-			return fmt.Errorf("topic %s: %w", req.Name, err)
+			return about("topic", req.Name, err)
 		}
 		return done(c, "topic %s is changed", req.Name)
 	})
@@ -141,7 +141,7 @@ func topicDelete(c *cli.Context) error {
 	}
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 		if err := cl.DeleteTopic(ctx, name); err != nil {
-			return fmt.Errorf("topic %s: %w", name, err)
+			return about("topic", name, err)
 		}
 		return done(c, "topic %s is deleted", name)
 	})
@@ -168,7 +168,7 @@ func describeTopics(ctx context.Context, cl client.Admin, names []string) ([]wir
 	}
 	for _, t := range md.Topics {
 		if t.Err != nil {
-			return nil, fmt.Errorf("topic %s: %w", t.Name, t.Err)
+			return nil, about("topic", t.Name, t.Err)
 		}
 	}
 	if names != nil && len(md.Topics) < len(names) {
