@@ -40,8 +40,7 @@ func hunt(t *testing.T, run func(testing.TB), faults ...string) (what string) {
 	return ""
 }
 
-// Every fault of faults_off.go is found by a run within so many seeds. no-boot-id and early-vote have
-// a test of their own.
+// Every fault of faults_off.go is found by a run within so many seeds.
 func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 	random := func(seed uint64) func(testing.TB) { return func(t testing.TB) { randomRun(t, seed) } }
 	for _, f := range []struct {
@@ -50,6 +49,8 @@ func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 		run    func(seed uint64) func(testing.TB)
 	}{
 		{"early-answer", 10, random},
+		{"early-vote", 10, random},
+		{"no-boot-id", 10, random},
 		{"keep-next-offset", 10, random},
 		{"lose-producers", 3, func(seed uint64) func(testing.TB) { return func(t testing.TB) { behindBase(t, seed) } }},
 		{"offset-at-apply", 10, random},

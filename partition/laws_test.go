@@ -30,6 +30,7 @@ type laws struct {
 	seen      []map[record.GroupID]*nodeSeen   // by node, of this life
 	relaxed   map[record.GroupID]bool          // groups that promise less
 	damaged   bool                             // a test damages replicas itself
+	harmOnly  bool                             // what is sent too early or taken too late counts only by the harm it does
 	each      func(i int)                      // called after every turn of a node
 }
 
@@ -84,9 +85,9 @@ func (l *laws) leader(lc LeaderChange) {
 	l.leaders[k] = lc.Leader
 }
 
-// frame looks at everything that is sent. No replica votes for two candidates in one term, over its
-// whole life; no beat comes later than the one before it promised.
-func (l *laws) frame(b []byte) {
+// frame looks at everything that node i sends. No replica votes for two candidates in one term, over its
+// whole life; none asks for votes with what its disk does not have; no beat comes later than the one before it promised.
+func (l *laws) frame(i int, b []byte) {
 	e, items, err := decodeEnvelope(b)
 	if err != nil {
 		l.s.fail("sent frame: %v", err)
@@ -96,6 +97,8 @@ func (l *laws) frame(b []byte) {
 		case itemRaft:
 			if g, m := r.raft(); m.GetType() == pb.MsgVoteResp && !m.GetReject() {
 				l.voted(g, m)
+			} else if t := m.GetType(); t == pb.MsgVote || t == pb.MsgPreVote {
+				l.asks(i, g, m)
 			}
 		case itemBeat:
 			period := Time(r.u16()) * time.Millisecond
@@ -112,6 +115,27 @@ func (l *laws) frame(b []byte) {
 		if r.err != nil {
 			l.s.fail("sent frame: %v", r.err)
 		}
+	}
+}
+
+// asks: a request for votes speaks for a log, and a term, that are on the candidate's disk (law 5).
+func (l *laws) asks(i int, g record.GroupID, m *pb.Message) {
+	at := l.s.nodes[i].store.groups[g]
+	if l.harmOnly {
+		return
+	}
+	if at == nil || m.GetType() == pb.MsgVote && at.state.HardState.Term < m.GetTerm() || at.last() < m.GetIndex() {
+		l.s.fail("node %d group %d: %v of term %d with entry %d left before its save", i+1, g, m.GetType(), m.GetTerm(), m.GetIndex())
+	}
+}
+
+// delivered: what was meant for another life of the receiver is not listened to (law 5). dropped is how many frames the
+// receiver had dropped before this one.
+func (l *laws) delivered(f simFrame, dropped int64) {
+	n := l.s.nodes[f.to]
+	e, _, err := decodeEnvelope(f.payload)
+	if err == nil && !l.harmOnly && n.up && !n.paused && e.toBoot != n.boot && n.core.stats.DroppedFrames == dropped {
+		l.s.fail("node %d takes a frame of node %d that was for an earlier life", n.id, l.s.nodes[f.from].id)
 	}
 }
 

@@ -159,7 +159,7 @@ func (n *simNode) Send(to record.NodeID, class Class, payload [][]byte) bool {
 		return false
 	}
 	s.sent++
-	s.laws.frame(b)
+	s.laws.frame(i, b)
 	for k := range 1 + s.chance(s.dup) {
 		if s.chance(s.drop) == 1 || s.cut[[2]int{i, j}] {
 			continue
@@ -429,7 +429,9 @@ func (s *sim) deliver() {
 	slices.SortStableFunc(due, func(a, b simFrame) int { return int(a.at - b.at) })
 	for _, f := range due {
 		if !s.cut[[2]int{f.from, f.to}] {
+			dropped := s.nodes[f.to].core.stats.DroppedFrames
 			s.step(f.to, PeerFrame{s.nodes[f.from].id, f.boot, f.payload})
+			s.laws.delivered(f, dropped)
 			s.flush(f.to)
 		}
 	}

@@ -32,7 +32,7 @@ func raftIn(f simFrame, t pb.MessageType) *pb.Message {
 // answers of the others arrive. If they count, node 1 leads without the committed entry. (Of
 // three nodes it could not: the second vote would be its own, and that waits for its disk.)
 func staleVote(t testing.TB) {
-	s := newSim(t, 1, 5, func(s *sim) { s.fifo = true })
+	s := newSim(t, 1, 5, func(s *sim) { s.fifo, s.laws.harmOnly = true, true })
 	s.create(1, 5)
 	s.await("a leader", time.Second, s.led(1))
 	for s.leader(1) != 1 {
@@ -97,7 +97,7 @@ func TestVote_grantToAnEarlierLifeElectsNobody(t *testing.T) { staleVote(t) }
 func TestVote_answerThatWaitsForTheDiskDiesWithWhoAsked(t *testing.T) { lateAnswer(t) }
 
 func lateAnswer(t testing.TB) {
-	s := newSim(t, 1, 3)
+	s := newSim(t, 1, 3, func(s *sim) { s.laws.harmOnly = true })
 	s.create(1, 3)
 	s.await("a leader", time.Second, s.led(1))
 	s.put(1, 1)

@@ -23,16 +23,14 @@ type planted struct {
 
 var faults = []planted{
 	{"early-answer", partition.PlantFault, "crashes", 20},
-	{"early-vote", partition.PlantFault, "", 0},
-	{"no-boot-id", partition.PlantFault, "", 0},
 	{"offset-at-apply", partition.PlantFault, "crashes", 20},
 	{"keep-next-offset", partition.PlantFault, "splits", 40},
 	{"lose-producers", partition.PlantFault, "lagging", 20},
 	{"stale-reads", partition.PlantFault, "splits", 60},
-	{"high-too-early", partition.PlantFault, "splits", 20},
+	{"high-too-early", partition.PlantFault, "disks", 40},
 	{"ignore-claims", partition.PlantFault, "splits", 40},
 	{"forget-conf", partition.PlantFault, "membership", 40},
-	{"no-base-record", partition.PlantFault, "crashes", 40},
+	{"no-base-record", partition.PlantFault, "lagging", 20},
 	{"unsynced-rename", storage.PlantFault, "crashes", 20},
 	{"late-directory", storage.PlantFault, "crashes", 20},
 }
@@ -46,19 +44,19 @@ func init() {
 	}
 }
 
-// Every planted fault breaks a law within its number of seeds. One without a number is not
-// found by whole nodes: the table of README.md says which test finds it.
+// Every planted fault breaks a law within its number of seeds. early-vote and no-boot-id are found by the Core's own
+// simulation, which sees what leaves a Core before a disk has it: no machine here could.
 func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 	for _, f := range faults {
-		if f.within == 0 {
-			continue
-		}
 		t.Run(f.name, func(t *testing.T) {
 			if err := f.plant(f.name, true); err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = f.plant(f.name, false) }()
 			p := profileNamed(t, f.profile)
+			if f.profile == "lagging" {
+				p.nodes = []int{3} // where nobody needs a base record to begin with
+			}
 			for seed := range f.within {
 				var broken *violation
 				t.Run(fmt.Sprint(seed), func(t *testing.T) { broken = runSeed(t, p, uint64(seed)).broken.Load() })
