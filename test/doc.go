@@ -8,6 +8,8 @@
 //	go test ./test                      what must hold, in about two minutes
 //	EDGED_TEST_LONG=1 go test ./test    the same with many more rounds, and figures (make test-long)
 //	EDGED_TEST_RACE=1 ...               the nodes are built with the race detector
+//	EDGED_TEST_BIN=DIR ...              the commands in DIR are tried, such as scripts that start an emulator
+//	EDGED_TEST_EMULATED=1 ...           with more patience
 //	EDGED_TEST_KEEP=DIR ...             logs and data stay in DIR
 //
 // Each test's name is the claim. A node whose log tells of a panic or a data race fails the

@@ -98,7 +98,7 @@ func versionCommand() *cli.Command {
 			if c.Args().Present() {
 				return usage(c, "unexpected argument %q", c.Args().First())
 			}
-			fmt.Fprintf(c.App.Writer, "edged %s commit %s %s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(c.App.Writer, "edged %s commit %s of %s %s %s/%s\n", version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}
