@@ -15,21 +15,43 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// settingsHelp explains the settings of topics that people change.
+const settingsHelp = `Settings (--config KEY=VALUE):
+  retention.ms       keep records for so many milliseconds; -1 for ever (default: 7 days)
+  retention.bytes    keep so many bytes of each partition; -1 all (default: all)
+  max.message.bytes  the largest record batch taken (default: 1 MiB)
+  durability         fsync, or relaxed: acknowledged before it is on disks (default: fsync)
+  replication        as --replication
+  cleanup.policy     delete
+
+` + retentionSteps
+
+// retentionSteps is how exactly retention is kept.
+const retentionSteps = `What is past a limit goes within some seconds, in steps of a batch or 32 KiB, whichever is larger;
+never too early. It is kept up to twice retention.bytes while a replica that is alive is
+behind. The disk gets space back in steps of some MiB, shared by all topics of a node.`
+
+// described adds a description to a command.
+func described(cmd *cli.Command, text string) *cli.Command {
+	cmd.Description = text
+	return cmd
+}
+
 func topicCommand() *cli.Command {
 	configFlag := &cli.StringSliceFlag{Name: "config", Usage: "setting `KEY=VALUE` of the topic; repeatable"}
 	replicationFlag := &cli.StringFlag{Name: "replication", Usage: "replicas of each partition: `N`, or auto for as many as the nodes allow, at most 3", DefaultText: "auto"}
 	return group("topic", "topics and their settings",
-		leaf("create", "TOPIC", "make a topic", []cli.Flag{
+		described(leaf("create", "TOPIC", "make a topic", []cli.Flag{
 			&cli.Int64Flag{Name: "partitions", Usage: "make `N` partitions", Value: 1}, replicationFlag, configFlag,
-		}, topicCreate),
+		}, topicCreate), settingsHelp),
 		leaf("list", "", "all topics", nil, topicList),
-		leaf("describe", "TOPIC", "one topic with its settings and partitions", nil, topicDescribe),
-		leaf("alter", "TOPIC", "change settings, all of them or none", []cli.Flag{
+		described(leaf("describe", "TOPIC", "one topic with its settings and partitions", nil, topicDescribe), retentionSteps),
+		described(leaf("alter", "TOPIC", "change settings, all of them or none", []cli.Flag{
 			&cli.Int64Flag{Name: "partitions", Usage: "raise the number of partitions to `N`", DefaultText: "leave"},
 			&cli.StringFlag{Name: "replication", Usage: replicationFlag.Usage, DefaultText: "leave"},
 			configFlag,
 			&cli.StringSliceFlag{Name: "unset", Usage: "put the setting `KEY` back to its default; repeatable"},
-		}, topicAlter),
+		}, topicAlter), settingsHelp),
 		leaf("delete", "TOPIC", "remove a topic and its records, for good", []cli.Flag{
 			&cli.BoolFlag{Name: "yes", Usage: "do not ask; without a terminal nothing is asked anyway", DisableDefaultText: true},
 		}, topicDelete),
