@@ -100,6 +100,14 @@ func init() {
 				c.judgeRaw("no body of "+name, head(s.key, c.server.versions[s.key][1]))
 			}
 		}
+		many := []byte{0x7f, 0xff, 0xff, 0xff}
+		c.judgeRaw("a huge count of topics in Metadata", append(head(3, 1), many...))
+		c.judgeRaw("a huge compact count of topics in Metadata", append(head(3, 12), 0, 0xff, 0xff, 0xff, 0xff, 7))
+		c.judgeRaw("a huge count of topics in Produce", append(head(0, 3), append([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1}, many...)...))
+		c.judgeRaw("a huge count of topics in Fetch", append(head(1, 4), append([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0}, many...)...))
+		c.judgeRaw("a huge count of groups in DescribeGroups", append(head(15, 0), many...))
+		c.judgeRaw("a huge count of topics in CreateTopics", append(head(19, 2), many...))
+		c.judgeRaw("a huge string in FindCoordinator", append(head(10, 0), 0x7f, 0xff, 'x'))
 		c.judgeRaw("half a header", []byte{0, 3, 0, 0})
 		c.judgeRaw("nothing", nil)
 	})
