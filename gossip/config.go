@@ -100,15 +100,12 @@ func (c *Config) memberlist(t memberlist.Transport, d delegate, ip string) *memb
 	return mc
 }
 
-// libraryLog brings memberlist's lines into ours, one level lower than it thinks: what it
-// calls a warning is daily life on a LAN, and what matters of it we log ourselves.
+// libraryLog brings memberlist's lines into ours, for who asks for details: what it calls an error
+// is daily life on a LAN, and what matters of it we log ourselves.
 type libraryLog struct{ to *slog.Logger }
 
 func (l libraryLog) Write(b []byte) (int, error) {
-	line := strings.TrimSpace(string(b))
-	if text, ok := strings.CutPrefix(line, "[ERR] "); ok {
-		l.to.Info(text)
-	} else if !strings.HasPrefix(line, "[DEBUG] ") {
+	if line := strings.TrimSpace(string(b)); !strings.HasPrefix(line, "[DEBUG] ") {
 		l.to.Debug(line)
 	}
 	return len(b), nil

@@ -103,7 +103,7 @@ func (n *Node) forgiven(p *metadata.Picture, up map[record.NodeID]bool) map[reco
 
 // gone are the nodes that have been away so long that what they hold should be somewhere else.
 func (n *Node) gone(p *metadata.Picture, up map[record.NodeID]bool) map[record.NodeID]bool {
-	after := n.cfg.replaceAfter()
+	after := n.live.Load().replaceAfter()
 	if after <= 0 || time.Since(n.started) < after {
 		return nil
 	}

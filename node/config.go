@@ -26,7 +26,8 @@ const (
 
 // Config is everything a person can set. The toml tag is the name in the file, on the
 // command line (--name) and, in capitals with EDGED_ before it and _ for -, in the
-// environment; the value and usage tags are the help text.
+// environment; the value and usage tags are the help text. With a reload tag it may change while the
+// node runs.
 // Every field has a working default: one node needs no setting at all.
 type Config struct {
 	// DataDir holds the log, the identity of the node and addresses.json. It belongs to
@@ -73,7 +74,7 @@ type Config struct {
 	BootstrapExpect int `toml:"bootstrap-expect" value:"N" usage:"form the cluster once this many new nodes have met"`
 	// ReplaceAfter is how long a node may be away before its replicas are given to other nodes, as a Go
 	// duration; "0" is for ever. The node that leads the metadata goes by its own.
-	ReplaceAfter string `toml:"replace-after" value:"DURATION" usage:"a node that is away for so long has its replicas made anew on others, if there are enough; 0 waits for ever"`
+	ReplaceAfter string `toml:"replace-after" reload:"yes" value:"DURATION" usage:"a node that is away for so long has its replicas made anew on others, if there are enough; 0 waits for ever"`
 	// ClusterSecretFile names a file that holds 16, 24 or 32 random bytes in base64, the
 	// same on every node. With it gossip is encrypted and strangers cannot speak it. It
 	// covers gossip only: the TCP connections are not encrypted by it.
@@ -85,17 +86,17 @@ type Config struct {
 
 	// RetentionPercent is how much of the disk, in percent, the records of all topics may take on this node: above
 	// it the oldest go, whatever their topic. 0 leaves it to the topics' own limits.
-	RetentionPercent int `toml:"retention-percent" value:"N" usage:"delete the oldest records of all topics above N percent of the disk; 0 does not"`
+	RetentionPercent int `toml:"retention-percent" reload:"yes" value:"N" usage:"delete the oldest records of all topics above N percent of the disk; 0 does not"`
 	// CardTBW is how much the card is made to take in its life, such as 100TB, as its maker says. It is only used
 	// to say how long the card will last.
-	CardTBW string `toml:"card-tbw" value:"SIZE" usage:"what the card is made to take in its life, such as 100TB, to say how long it lasts"`
+	CardTBW string `toml:"card-tbw" reload:"yes" value:"SIZE" usage:"what the card is made to take in its life, such as 100TB, to say how long it lasts"`
 
 	// ClockTrust is auto, where the kernel has to say that the clock is synchronised before anything is deleted by
 	// age, or always, where somebody else vouches for it: a battery, or a person who sets it.
-	ClockTrust string `toml:"clock-trust" value:"WORD" usage:"auto: delete by age only while the kernel says that the clock is synchronised; always: believe the clock"`
+	ClockTrust string `toml:"clock-trust" reload:"yes" value:"WORD" usage:"auto: delete by age only while the kernel says that the clock is synchronised; always: believe the clock"`
 
 	// LogLevel is debug, info, warn or error.
-	LogLevel string `toml:"log-level" value:"LEVEL" usage:"what is logged: debug, info, warn or error"`
+	LogLevel string `toml:"log-level" reload:"yes" value:"LEVEL" usage:"what is logged: debug, info, warn or error"`
 	// LogFormat is text or json.
 	LogFormat string `toml:"log-format" value:"FORMAT" usage:"how it is logged: text or json"`
 
@@ -140,6 +141,7 @@ type Setting struct {
 	Usage    string // help text
 	Default  string // its default as text, "" for none
 	Repeated bool   // may be given more than once
+	Reload   bool   // may change while the node runs
 }
 
 // Settings lists what can be set, in the order of Config.
@@ -157,6 +159,7 @@ func Settings() []Setting {
 			Value:    f.Tag.Get("value"),
 			Usage:    f.Tag.Get("usage"),
 			Repeated: f.Type.Kind() == reflect.Slice,
+			Reload:   f.Tag.Get("reload") != "",
 		}
 		if v := defaults.FieldByIndex(f.Index); !v.IsZero() {
 			s.Default = fmt.Sprint(v.Interface())

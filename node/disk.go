@@ -93,14 +93,15 @@ func (n *Node) room() bool {
 // trimOldest keeps the records of this node within retention-percent of its disk: what came first goes first,
 // over all topics. Only whole buckets go, of about a memtable each.
 func (n *Node) trimOldest() {
-	if n.cfg.RetentionPercent == 0 {
+	percent := int64(n.live.Load().RetentionPercent)
+	if percent == 0 {
 		return
 	}
 	_, total, err := n.store.FreeSpace()
 	if err != nil {
 		return
 	}
-	over := n.store.LiveBytes() - total/100*int64(n.cfg.RetentionPercent)
+	over := n.store.LiveBytes() - total/100*percent
 	if over <= 0 {
 		return
 	}

@@ -91,7 +91,8 @@ type Node struct {
 	wear      *wear
 	notes     *eventLog
 	clock     *clock
-	committed int64 // the janitor's
+	committed int64                  // the janitor's
+	live      atomic.Pointer[Config] // the settings with what a reload has changed; cfg is as it was at the start
 	metrics   *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
@@ -126,6 +127,7 @@ type Addrs struct {
 // nothing yet. After an error everything is closed again.
 func New(cfg Config, opts Options) (_ *Node, err error) {
 	n := &Node{cfg: cfg, opts: opts, boot: record.NewBootID(), started: time.Now(), events: make(chan struct{}, 1)}
+	n.live.Store(&cfg)
 	n.defaults()
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.machine = newMachine()

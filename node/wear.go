@@ -117,6 +117,13 @@ func (w *wear) sample(age time.Duration) {
 	w.samples = append(w.samples, wearSample{age, written})
 }
 
+// made says how much the card is made to take.
+func (w *wear) made(tbw int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tbw = tbw
+}
+
 // figures as of now; the rate is that of the last day, or of this life if it is shorter.
 func (w *wear) figures(age time.Duration) wearFigures {
 	written := w.writtenNow()

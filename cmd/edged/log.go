@@ -15,15 +15,18 @@ import (
 
 // newLogger writes to stderr. When that is the journal, each line begins with its
 // priority, which the journal takes off, and carries no time, which the journal adds.
-func newLogger(cfg node.Config) *slog.Logger {
+// What repeats is limited. The level may change while the node runs.
+func newLogger(cfg node.Config) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(cfg.Level())
 	if onJournal(os.Stderr, os.Getenv("JOURNAL_STREAM")) {
-		return slog.New(newJournalHandler(os.Stderr, cfg))
+		return slog.New(newLimiter(newJournalHandler(os.Stderr, cfg, level))), level
 	}
-	return slog.New(newHandler(os.Stderr, cfg, nil))
+	return slog.New(newLimiter(newHandler(os.Stderr, cfg, level, nil))), level
 }
 
-func newHandler(w io.Writer, cfg node.Config, replace func([]string, slog.Attr) slog.Attr) slog.Handler {
-	o := &slog.HandlerOptions{Level: cfg.Level(), ReplaceAttr: replace}
+func newHandler(w io.Writer, cfg node.Config, level slog.Leveler, replace func([]string, slog.Attr) slog.Attr) slog.Handler {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: replace}
 	if cfg.LogFormat == "json" {
 		return slog.NewJSONHandler(w, o)
 	}
@@ -56,7 +59,7 @@ type priorityWriter struct {
 	w     io.Writer
 }
 
-func newJournalHandler(w io.Writer, cfg node.Config) slog.Handler {
+func newJournalHandler(w io.Writer, cfg node.Config, level slog.Leveler) slog.Handler {
 	out := &priorityWriter{w: w}
 	dropTime := func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {
@@ -64,7 +67,7 @@ func newJournalHandler(w io.Writer, cfg node.Config) slog.Handler {
 		}
 		return a
 	}
-	return &journalHandler{newHandler(out, cfg, dropTime), out}
+	return &journalHandler{newHandler(out, cfg, level, dropTime), out}
 }
 
 func (h *journalHandler) Enabled(ctx context.Context, l slog.Level) bool {

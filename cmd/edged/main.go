@@ -67,7 +67,7 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	log := newLogger(cfg)
+	log, level := newLogger(cfg)
 	cfg.Budget().Apply()
 	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
 	defer sd.close()
@@ -76,7 +76,7 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 		for s := range signals {
 			switch n := running.Load(); {
 			case s == syscall.SIGHUP && n != nil && ctx.Err() == nil:
-				reload(n, sd, log, again)
+				reload(n, sd, log, level, again)
 			case s == syscall.SIGHUP: // the settings are fresh, or of no more use
 			case ctx.Err() == nil:
 				log.Info("stopping", "signal", s.String())
@@ -109,7 +109,7 @@ func built() time.Time {
 
 // reload gives the node its settings anew. If they are wrong, or what has changed needs a restart,
 // the node goes on as it was and the log says why.
-func reload(n *node.Node, sd *notifier, log *slog.Logger, again func() (node.Config, error)) {
+func reload(n *node.Node, sd *notifier, log *slog.Logger, level *slog.LevelVar, again func() (node.Config, error)) {
 	sd.reloading()
 	defer sd.ready()
 	cfg, err := again()
@@ -122,6 +122,7 @@ func reload(n *node.Node, sd *notifier, log *slog.Logger, again func() (node.Con
 		}
 		return
 	}
+	level.Set(cfg.Level())
 	log.Info("the settings were read again")
 }
 

@@ -182,7 +182,7 @@ func flagHelp(app *cli.App, name string) string {
 func TestJournalHandler_priorityBeforeEachLine(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log := slog.New(newJournalHandler(&out, node.Config{LogLevel: "debug", LogFormat: format})).With("node", 7).WithGroup("g")
+		log := slog.New(newJournalHandler(&out, node.Config{LogFormat: format}, slog.LevelDebug)).With("node", 7).WithGroup("g")
 		log.Debug("d", "time", "mine")
 		log.Info("i")
 		log.Warn("w")
