@@ -63,6 +63,14 @@ func (a Admin) LeaderHistory(ctx context.Context, req wire.LeaderHistoryRequest)
 	return resp.Changes, err
 }
 
+// Events gives what a node noted after req.After, oldest first.
+func (a Admin) Events(ctx context.Context, req wire.EventsRequest) ([]wire.NodeEvent, error) {
+	var resp wire.EventsResponse
+	req.TimeoutMs = timeoutMs(ctx, req.TimeoutMs)
+	err := a.c.do(ctx, &anyNode{c: a.c}, 0, wire.APIEvents, &req, &resp)
+	return resp.Events, err
+}
+
 // Offsets asks the leader of a partition: wire.AtEnd, wire.AtStart, or ms since 1970.
 func (a Admin) Offsets(ctx context.Context, topic string, partition int32, at int64) (wire.OffsetsResponse, error) {
 	return a.c.Offsets(ctx, topic, partition, at)

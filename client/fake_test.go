@@ -626,3 +626,7 @@ func (h *history) check(t *testing.T, p *fakePartition) (acked, failed int) {
 	}
 	return acked, failed
 }
+
+func (b *fakeNode) Events(_ context.Context, req wire.EventsRequest) ([]wire.NodeEvent, error) {
+	return nil, nil
+}

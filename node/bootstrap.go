@@ -374,7 +374,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	id := n.ident.Get()
 	unclean := id.State != stateClean && id.BootCounter > 1
 	if unclean {
-		n.log.Warn("the last run of this node did not end cleanly; recovered")
+		n.note(eventStart, "the last run of this node did not end cleanly; recovered")
 	}
 	if err := n.ident.Update(func(id *storage.Identity) { id.State = stateRunning }); err != nil {
 		return err

@@ -36,6 +36,8 @@ type event struct {
 	Time time.Time `json:"time"` // of this node's clock, as it was then
 	Kind string    `json:"kind"`
 	Text string    `json:"text"`
+	// Count is how many times in a row; Time is that of the last.
+	Count int32 `json:"count"`
 }
 
 // eventLog keeps the newest events in memory and, a little later, in a file that is written anew as a whole:
@@ -79,11 +81,17 @@ func (l *eventLog) add(kind, text string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.now().UTC().Truncate(time.Millisecond)
 	l.seq++
+	if k := len(l.events); k > 0 && l.events[k-1].Kind == kind && l.events[k-1].Text == text {
+		last := &l.events[k-1]
+		last.Seq, last.Time, last.Count = l.seq, now, last.Count+1
+		return // nobody is woken for it
+	}
 	if len(l.events) >= maxEvents {
 		l.events = append(l.events[:0], l.events[1:]...)
 	}
-	l.events = append(l.events, event{l.seq, l.now().UTC().Truncate(time.Millisecond), kind, text})
+	l.events = append(l.events, event{l.seq, now, kind, text, 1})
 	close(l.added)
 	l.added = make(chan struct{})
 }

@@ -57,6 +57,7 @@ func (h *history) newest(limit int, want func(record.GroupID) bool) []leaderChan
 // called by the Core and does not block.
 func (n *Node) onLeader(c partition.LeaderChange) {
 	n.history.add(c)
+	n.leadership.count(c, n.ident.Get().Node)
 	n.metrics.leaderChanges.Add(1)
 	n.groups.wake()
 	if c.Group == record.MetadataGroup {

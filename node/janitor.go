@@ -25,6 +25,7 @@ func (n *Node) runJanitor() {
 			return
 		}
 		n.lookAtClock()
+		n.noteLeadership()
 		n.tidyNotes()
 		if n.host.Load() == nil || n.failure() != nil {
 			continue

@@ -78,22 +78,23 @@ type Node struct {
 	native  net.Listener
 	http    net.Listener
 	// listeners are all of them, for the watchdog.
-	listeners []*watched
-	server    *transport.Server
-	wire      *wire.Server
-	kafka     kafkaServing
-	groups    *groupLogs
-	peers     *peer.Transport
-	gossip    *gossip.Gossip
-	history   history
-	came      arrivals // the janitor's
-	disk      diskHealth
-	wear      *wear
-	notes     *eventLog
-	clock     *clock
-	committed int64                  // the janitor's
-	live      atomic.Pointer[Config] // the settings with what a reload has changed; cfg is as it was at the start
-	metrics   *metrics
+	listeners  []*watched
+	server     *transport.Server
+	wire       *wire.Server
+	kafka      kafkaServing
+	groups     *groupLogs
+	peers      *peer.Transport
+	gossip     *gossip.Gossip
+	history    history
+	came       arrivals // the janitor's
+	disk       diskHealth
+	wear       *wear
+	notes      *eventLog
+	clock      *clock
+	committed  int64 // the janitor's
+	leadership leadership
+	live       atomic.Pointer[Config] // the settings with what a reload has changed; cfg is as it was at the start
+	metrics    *metrics
 
 	host      atomic.Pointer[partition.Host] // nil until the node is in a cluster
 	cluster   atomic.Pointer[record.ClusterID]
@@ -385,6 +386,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
+	n.notes.add(eventStart, fmt.Sprintf("edged %s started, start %d of node %d", n.opts.Version, n.ident.Get().BootCounter, n.ident.Get().Node))
 	n.cfg.Budget().log(n.log)
 	n.lookAtClock()
 	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.advertise, "why", n.advertiseWhy)
@@ -480,6 +482,7 @@ func (n *Node) fail(err error) {
 		err = errors.New("unknown fault")
 	}
 	if n.failed.CompareAndSwap(nil, &err) {
+		n.notes.add(eventDisk, "this node can no longer take part: "+err.Error())
 		n.log.Error("this node can no longer take part: it writes nothing more; others take over", "err", err)
 		n.opts.Status("failed: " + err.Error())
 	}

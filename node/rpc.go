@@ -27,6 +27,7 @@ const (
 	opTransfer byte = 5 // transferCall -> transferAnswer
 	opDescribe byte = 6 // nothing -> wire.NodeDescription
 	opTrim     byte = 7 // trimCall -> nothing
+	opEvents   byte = 8 // wire.EventsRequest -> []wire.NodeEvent
 )
 
 // infoAnswer is what a node says of itself beyond its identity.
@@ -79,6 +80,7 @@ func (h peerHandler) PeerUp(id peer.Identity) {
 	if host := h.n.host.Load(); host != nil {
 		host.PeerUp(id.Node, id.Boot)
 	}
+	h.n.notes.add(eventMembership, h.n.nodeText(id.Node)+" is connected")
 	h.n.alive.seen(id.Node)
 	h.n.wake()
 }
@@ -87,6 +89,7 @@ func (h peerHandler) PeerDown(node record.NodeID, boot record.BootID, refused bo
 	if host := h.n.host.Load(); host != nil {
 		host.PeerDown(node, boot, refused)
 	}
+	h.n.notes.add(eventMembership, h.n.nodeText(node)+" is lost")
 	h.n.alive.seen(node) // until just now
 	h.n.wake()
 }
@@ -106,7 +109,7 @@ func (h peerHandler) PeerRefused(addr string, err error) {
 		return // an address changed hands; gossip will tell
 	}
 	if h.n.problems.add(fmt.Sprintf("no connection with the node at %s: %v", addr, err)) {
-		h.n.log.Warn("peer refused", "addr", addr, "err", err)
+		h.n.note(eventMembership, "peer refused: "+err.Error(), "addr", addr)
 	}
 	// The others know a later life of this node, or another one under its identity: it must not go on.
 	var theirs *peer.RemoteRefusal
@@ -146,6 +149,8 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 		answer, err = h.n.transferFor(ctx, from, body)
 	case opDescribe:
 		answer, err = h.n.describeSelf(), nil
+	case opEvents:
+		answer, err = h.n.eventsFor(ctx, from, body)
 	case opTrim:
 		answer, err = h.n.trimFor(from, body)
 	default:

@@ -310,3 +310,11 @@ func (b *fakeBroker) DescribeNode(_ context.Context, node record.NodeID) (wire.N
 		Problems:   []string{"group 5 is damaged"},
 	}, nil
 }
+
+func (b *fakeBroker) Events(_ context.Context, req wire.EventsRequest) ([]wire.NodeEvent, error) {
+	if req.After >= 2 {
+		return nil, nil
+	}
+	at := time.UnixMilli(1_800_000_000_000).UTC()
+	return []wire.NodeEvent{{Seq: 1, At: at, Kind: "start", Text: "started", Count: 1}, {Seq: 2, At: at.Add(time.Second), Kind: "disk", Text: "a sync of the log took 2s", Count: 3}}[req.After:], nil
+}

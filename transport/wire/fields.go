@@ -233,6 +233,25 @@ func (m *NodeDescription) walk(w *walker) {
 	w.nested(&m.Device)
 }
 
+func (m *EventsRequest) walk(w *walker) {
+	num(w, &m.Node)
+	num(w, &m.After)
+	num(w, &m.WaitMs)
+	num(w, &m.TimeoutMs)
+}
+
+func (m *EventsResponse) walk(w *walker) {
+	list(w, &m.Events, func(e *NodeEvent) { w.message(e) })
+}
+
+func (m *NodeEvent) walk(w *walker) {
+	num(w, &m.Seq)
+	w.time(&m.At)
+	w.str(&m.Kind)
+	w.str(&m.Text)
+	num(w, &m.Count)
+}
+
 func (m *DeviceStatus) walk(w *walker) {
 	num(w, &m.MemoryBudget)
 	w.str(&m.MemoryFrom)

@@ -29,6 +29,7 @@ var apis = map[API]struct {
 	APIStatus:         {"status", Version, Version},
 	APIDescribeNode:   {"describe_node", Version, Version},
 	APIRemoveNode:     {"remove_node", Version, Version},
+	APIEvents:         {"events", Version, Version},
 	APIListGroups:     {"list_groups", Version, Version},
 	APIDescribeGroup:  {"describe_group", Version, Version},
 	APIDeleteGroup:    {"delete_group", Version, Version},
@@ -119,6 +120,11 @@ func (q *request) start() {
 		})
 	case APIRemoveNode:
 		unary(q, b.RemoveNode)
+	case APIEvents:
+		unary(q, func(ctx context.Context, r EventsRequest) (a EventsResponse, err error) {
+			a.Events, err = b.Events(ctx, r)
+			return a, err
+		})
 	case APIListGroups, APIDescribeGroup, APIDeleteGroup, APICommitGroup:
 		q.groups()
 	}
@@ -207,6 +213,7 @@ func (r TransferLeaderRequest) timeoutMs() int32 { return r.TimeoutMs }
 func (r LeaderHistoryRequest) timeoutMs() int32  { return r.TimeoutMs }
 func (r StatusRequest) timeoutMs() int32         { return r.TimeoutMs }
 func (r DescribeNodeRequest) timeoutMs() int32   { return r.TimeoutMs }
+func (r EventsRequest) timeoutMs() int32         { return r.TimeoutMs }
 func (r RemoveNodeRequest) timeoutMs() int32     { return r.TimeoutMs }
 
 // hello is answered by the reader: it is small, and requests behind it are already meant

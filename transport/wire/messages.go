@@ -26,6 +26,7 @@ const (
 	APIStatus         API = 21
 	APIDescribeNode   API = 22
 	APIRemoveNode     API = 23
+	APIEvents         API = 24
 	APIListGroups     API = 32
 	APIDescribeGroup  API = 33
 	APIDeleteGroup    API = 34
@@ -328,6 +329,31 @@ type NodeDescription struct {
 	Partitions  []NodePartition `json:"partitions"`
 	Problems    []string        `json:"problems"` // one line each: damaged or quarantined data, refused peers
 	Device      DeviceStatus    `json:"device"`
+}
+
+// EventsRequest asks a node for what it noted; NoNode is the one that is asked.
+type EventsRequest struct {
+	Node      record.NodeID
+	After     int64 // a Seq: only later ones are given, at most MaxEvents of them, oldest first
+	WaitMs    int32 // while there are none
+	TimeoutMs int32
+}
+
+// MaxEvents bounds the events of one answer.
+const MaxEvents = 200
+
+// EventsResponse holds the events.
+type EventsResponse struct {
+	Events []NodeEvent `json:"events"`
+}
+
+// NodeEvent is something that an operator wants to find again. They outlive restarts.
+type NodeEvent struct {
+	Seq   int64     `json:"seq"`
+	At    time.Time `json:"at"`   // ms precision; the node's clock as it was then
+	Kind  string    `json:"kind"` // "start", "stop", "leader", "membership", "disk", "clock", "config"
+	Text  string    `json:"text"`
+	Count int32     `json:"count"` // how many times in a row; At is that of the last
 }
 
 // DeviceStatus is how the machine under a node is doing, as far as the node knows.

@@ -130,6 +130,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 		APILeaderHistory:  {&LeaderHistoryRequest{}, &LeaderHistoryResponse{}},
 		APIStatus:         {&StatusRequest{}, &Status{}},
 		APIDescribeNode:   {&DescribeNodeRequest{}, &NodeDescription{}},
+		APIEvents:         {&EventsRequest{}, &EventsResponse{}},
 		APIRemoveNode:     {&RemoveNodeRequest{}, &RemoveNodeResponse{}},
 		APIListGroups:     {&ListGroupsRequest{}, &ListGroupsResponse{}},
 		APIDescribeGroup:  {&DescribeGroupRequest{}, &GroupDescription{}},
@@ -152,7 +153,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 	}
 	inner := map[string]Message{
 		"node": &Node{}, "topic": &Topic{}, "partition": &Partition{}, "change": &LeaderChange{},
-		"peer": &PeerStatus{}, "device": &DeviceStatus{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
+		"peer": &PeerStatus{}, "device": &DeviceStatus{}, "event": &NodeEvent{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
 		"assigned": &TopicPartitions{}, "offsets": &TopicOffsets{}, "position": &PartitionOffset{},
 	}
 	for name, m := range inner {

@@ -766,3 +766,7 @@ func TestServer_behindTransport(t *testing.T) {
 	}
 	c.ended()
 }
+
+func (b *fakeBroker) Events(_ context.Context, req EventsRequest) ([]NodeEvent, error) {
+	return nil, nil
+}
