@@ -108,6 +108,10 @@ try-deb: ## install, run, upgrade, remove and purge the packages of TRY_ARCHES (
 		deploy/deb/try $$arch "$$(ls -t dist/*_$$arch.deb | head -n 1)" $$later/*_$$arch.deb; \
 	done
 
+.PHONY: acceptance
+acceptance: ## run what a device's service is accepted by, and print a table (an hour; ACCEPTANCE="1 2 7" for some)
+	@deploy/acceptance
+
 .PHONY: docs
 docs: ## write the manual pages that are made from the code
 	go test ./cmd/edged ./cmd/edgectl -count=1 -run TestManual -update
