@@ -10,6 +10,7 @@ RACE     ?= -race
 TIMEOUT  ?= 15m
 FUZZTIME ?= 30s
 SEEDS    ?= 100
+SIM_FOR  ?=
 # Packages whose tests are run on an emulated ARMv6: those that read, keep and copy bytes.
 ARM_PKGS  ?= ./record ./storage ./partition ./transport/...
 ARM_SHORT ?= ./record
@@ -215,8 +216,10 @@ bench: ## run all benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
 
 .PHONY: sim
-sim: ## run the simulated cluster with SEEDS (100) different seeds
-	EDGED_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 0 ./internal/sim
+sim: ## run the simulated cluster with SEEDS (100) different seeds, or for SIM_FOR (as 3m), on all cores
+	mkdir -p bin
+	go test -c -o bin/sim.test ./internal/sim
+	cd internal/sim && EDGED_SIM_SEEDS=$(SEEDS) EDGED_SIM_FOR=$(SIM_FOR) EDGED_SIM_WORKERS=$$(nproc) ../../bin/sim.test -test.run '^TestSim$$' -test.timeout 0
 
 .PHONY: clean
 clean: ## remove what was built

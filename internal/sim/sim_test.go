@@ -1,10 +1,15 @@
 package sim
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -42,7 +47,7 @@ func runSeed(t *testing.T, p profile, seed uint64) *world {
 		w.checkLinear()
 	}
 	if os.Getenv("EDGED_SIM_STORY") != "" {
-		t.Logf("the story of seed %d:\n%s", seed, w.story)
+		t.Logf("the story of seed %d:\n%s", seed, w.told())
 	}
 	t.Logf("%d records acknowledged, %d read, linear: %d partitions, %d undecided", w.hist.acked, w.hist.read, w.decided, w.undecided)
 	return w
@@ -68,36 +73,144 @@ func profileNamed(t *testing.T, name string) profile {
 	return profiles[k]
 }
 
-// TestSim runs seeds from EDGED_SIM_FROM on, EDGED_SIM_SEEDS of them, of all profiles in turn or of
-// EDGED_SIM_PROFILE. It ends at the first that breaks a law.
+// TestSim runs seeds from EDGED_SIM_FROM on, of all profiles in turn or of EDGED_SIM_PROFILE: EDGED_SIM_SEEDS of
+// them, or as many as fit into EDGED_SIM_FOR, in EDGED_SIM_WORKERS processes. It ends at the first that breaks a law.
 func TestSim(t *testing.T) {
-	from, n := number(t, "EDGED_SIM_FROM", 0), number(t, "EDGED_SIM_SEEDS", defaultRounds*len(profiles))
-	only := os.Getenv("EDGED_SIM_PROFILE")
-	began, told := time.Now(), time.Now()
-	var records, read, undecided int
-	for i := range n {
-		seed := uint64(from + i)
+	c := campaign{
+		from: number(t, "EDGED_SIM_FROM", 0), seeds: number(t, "EDGED_SIM_SEEDS", defaultRounds*len(profiles)), step: 1,
+		only: os.Getenv("EDGED_SIM_PROFILE"), began: time.Now(),
+	}
+	if s := os.Getenv("EDGED_SIM_FOR"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatalf("EDGED_SIM_FOR=%q: %v", s, err)
+		}
+		c.until, c.seeds = c.began.Add(d), math.MaxInt32
+	}
+	workers := number(t, "EDGED_SIM_WORKERS", 1)
+	if worker := os.Getenv(workerEnv); worker != "" {
+		c.worker = true
+		n, _ := strconv.Atoi(worker)
+		c.from, c.step, c.seeds = c.from+n, workers, (c.seeds-n+workers-1)/workers
+	}
+	if workers > 1 && !c.worker {
+		c.share(t, workers)
+	} else {
+		c.run(t)
+	}
+	how := "every law was kept"
+	if t.Failed() {
+		how = "A LAW WAS BROKEN"
+	}
+	t.Logf("%s: %s", how, c.done.told(c.began))
+	if !c.worker {
+		fmt.Fprintf(os.Stderr, "sim: %s: %s\n", how, c.done.told(c.began))
+	}
+}
+
+// campaign is a number of runs, one after the other.
+type campaign struct {
+	from, seeds, step int
+	only              string    // profile
+	until             time.Time // zero without a limit
+	began             time.Time
+	worker            bool // its output is read by the process that shares the seeds out
+	done              tally
+}
+
+// tally counts what was done.
+type tally struct{ Seeds, Acked, Read, Undecided int }
+
+func (d tally) told(since time.Time) string {
+	took := time.Since(since)
+	return fmt.Sprintf("%d seeds in %v, %.1f a second; %d records acknowledged, %d read; %d partitions undecided by porcupine", d.Seeds, took.Round(time.Second), float64(d.Seeds)/took.Seconds(), d.Acked, d.Read, d.Undecided)
+}
+
+func (c *campaign) run(t *testing.T) {
+	told := time.Now()
+	for i := 0; i < c.seeds && (c.until.IsZero() || time.Now().Before(c.until)) && !t.Failed(); i++ {
+		seed := uint64(c.from + i*c.step)
 		p := profiles[int(seed)%len(profiles)]
-		if only != "" {
-			p = profileNamed(t, only)
+		if c.only != "" {
+			p = profileNamed(t, c.only)
 		}
 		t.Run(fmt.Sprintf("%s/%d", p.name, seed), func(t *testing.T) {
 			w := runSeed(t, p, seed)
-			records, read, undecided = records+w.hist.acked, read+w.hist.read, undecided+w.undecided
+			d := &c.done
+			d.Seeds, d.Acked, d.Read, d.Undecided = d.Seeds+1, d.Acked+w.hist.acked, d.Read+w.hist.read, d.Undecided+w.undecided
 			if broken := w.broken.Load(); broken != nil {
-				t.Fatalf("seed %d, profile %s, broke the law %q: %s\nagain: EDGED_SIM_PROFILE=%s EDGED_SIM_FROM=%d EDGED_SIM_SEEDS=1 go test ./internal/sim -run 'TestSim$'",
-					seed, p.name, broken.law, broken.text, p.name, seed)
+				again := fmt.Sprintf("again: EDGED_SIM_PROFILE=%s EDGED_SIM_FROM=%d EDGED_SIM_SEEDS=1 go test ./internal/sim -run 'TestSim$'", p.name, seed)
+				fmt.Fprintln(os.Stderr, "    "+again)
+				t.Errorf("seed %d, profile %s, broke the law %q: %s\n%s", seed, p.name, broken.law, broken.text, again)
 			}
 		})
-		if t.Failed() {
-			break
-		}
-		if time.Since(told) > progressEvery {
+		if c.worker {
+			line, _ := json.Marshal(c.done)
+			fmt.Printf("%s%s\n", tallyMark, line)
+		} else if time.Since(told) > progressEvery {
 			told = time.Now()
-			fmt.Fprintf(os.Stderr, "sim: %d of %d seeds, %.1f a second, %d records acknowledged, %d read\n", i+1, n, float64(i+1)/time.Since(began).Seconds(), records, read)
+			fmt.Fprintln(os.Stderr, "sim: "+c.done.told(c.began))
 		}
 	}
-	t.Logf("%d seeds in %v, %d records acknowledged, %d read, %d partitions undecided by porcupine", n, time.Since(began).Round(time.Millisecond), records, read, undecided)
+}
+
+const (
+	workerEnv = "EDGED_SIM_WORKER" // which of the processes this one is
+	tallyMark = "tally "           // before a worker's count
+)
+
+// share runs the seeds in several processes: one uses about one core, as what is random is so for a whole process.
+func (c *campaign) share(t *testing.T, workers int) {
+	type news struct {
+		worker int
+		tally
+	}
+	counts, ended := make(chan news), make(chan error)
+	var running []*exec.Cmd
+	for n := range workers {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestSim$", "-test.timeout", "0")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", workerEnv, n), "GOMAXPROCS=1")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, cmd)
+		go func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				if line, ok := strings.CutPrefix(lines.Text(), tallyMark); ok {
+					var d tally
+					_ = json.Unmarshal([]byte(line), &d)
+					counts <- news{n, d}
+				}
+			}
+			ended <- cmd.Wait()
+		}()
+	}
+	tallies := make([]tally, workers)
+	for told, left := time.Now(), workers; left > 0; {
+		select {
+		case d := <-counts:
+			tallies[d.worker], c.done = d.tally, tally{}
+			for _, d := range tallies {
+				c.done.Seeds, c.done.Acked, c.done.Read, c.done.Undecided = c.done.Seeds+d.Seeds, c.done.Acked+d.Acked, c.done.Read+d.Read, c.done.Undecided+d.Undecided
+			}
+			if time.Since(told) > progressEvery {
+				told = time.Now()
+				fmt.Fprintln(os.Stderr, "sim: "+c.done.told(c.began))
+			}
+		case err := <-ended:
+			if left--; err != nil && !t.Failed() {
+				t.Errorf("a worker ended: %v", err)
+				for _, cmd := range running {
+					_ = cmd.Process.Kill()
+				}
+			}
+		}
+	}
 }
 
 // TestSim_sameSeedAgain measures how far a seed reproduces a run; README.md says what to expect.

@@ -12,7 +12,10 @@ import (
 )
 
 // storyLines is how many of the last lines are kept per teller.
-const storyLines = 120
+const storyLines = 60
+
+// attrLength is how much of a value is told; what is cut off most often is a stack.
+const attrLength = 240
 
 // repeats is within how many lines one that is told again is only counted.
 const repeats = 12
@@ -98,7 +101,11 @@ func (t teller) Handle(_ context.Context, r slog.Record) error {
 	}
 	attrs := slices.Clone(t.attrs)
 	r.Attrs(func(a slog.Attr) bool {
-		a.Value = slog.StringValue(fmt.Sprint(a.Value.Any()))
+		v, _, cut := strings.Cut(fmt.Sprint(a.Value.Any()), "\n")
+		if cut || len(v) > attrLength {
+			v = v[:min(len(v), attrLength)] + "..."
+		}
+		a.Value = slog.StringValue(v)
 		attrs = append(attrs, a)
 		return true
 	})

@@ -93,7 +93,20 @@ func (w *world) fail(law, format string, args ...any) {
 		w.story.tell(l.m.name, "%s", l.state())
 	}
 	// Now, because a run that is broken may not end.
-	fmt.Fprintf(os.Stderr, "\n%s--- seed %d broke the law %q: %s\n", w.story, w.seed, v.law, v.text)
+	fmt.Fprintf(os.Stderr, "\n--- seed %d: what happened last, in virtual time\n%s--- seed %d broke the law %q: %s\n", w.seed, w.told(), w.seed, v.law, w.named(v.text))
+}
+
+// told is the story with the nodes' ids replaced by the names of their machines.
+func (w *world) told() string { return w.named(w.story.String()) }
+
+func (w *world) named(text string) string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	var ids []string
+	for id, name := range w.names {
+		ids = append(ids, id.String(), name)
+	}
+	return strings.NewReplacer(ids...).Replace(text)
 }
 
 func (w *world) over() bool { return w.broken.Load() != nil }
