@@ -18,6 +18,8 @@ type Store interface {
 	Groups() []storage.GroupState
 	// Commit is called by the log writer alone.
 	Commit(us []storage.Update, sync bool) error
+	// Sync makes durable what was committed without sync; commits go on beside it.
+	Sync() error
 }
 
 // HostConfig of a Host. Zero Timing and Limits take the defaults.
@@ -395,19 +397,34 @@ func (h *Host) endCore() {
 
 // runLogWriter is the log writer goroutine. While one commit waits for the disk the next
 // gathers: a slow card makes larger commits, not longer queues. What was written without an
-// fsync gets one within FlushInterval.
+// fsync gets one within FlushInterval, beside the commits that come meanwhile.
 func (h *Host) runLogWriter() {
 	var updates []storage.Update
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var flushed chan error // of a sync that is under way
 	unsynced, failed := false, false
 	written := int64(0)
+	fail := func(err error) {
+		if err != nil && !failed && h.cfg.OnFailed != nil {
+			h.cfg.OnFailed(err)
+		}
+		failed = failed || err != nil
+	}
 	for {
-		flush := false
 		select {
 		case <-h.saves.wake:
 		case <-timer.C:
-			flush = unsynced
+			if unsynced && flushed == nil {
+				unsynced, flushed = false, make(chan error, 1)
+				go h.runFlush(flushed)
+			}
+		case err := <-flushed:
+			flushed = nil
+			fail(err)
+			if unsynced {
+				timer.Reset(FlushInterval)
+			}
 		}
 		h.saves.Lock()
 		saves, done := h.saves.queue, h.saves.done
@@ -418,7 +435,7 @@ func (h *Host) runLogWriter() {
 		h.saves.Unlock()
 		clear(updates)
 		updates = updates[:0]
-		sync := flush || done && unsynced
+		sync := done && unsynced
 		for i := range saves {
 			if !saves[i].empty {
 				updates = append(updates, saves[i].Update)
@@ -432,7 +449,7 @@ func (h *Host) runLogWriter() {
 			ev.Err = h.cfg.Store.Commit(updates, sync)
 			ev.Took = time.Since(began)
 			h.commits.Add(1)
-			if !sync && !unsynced {
+			if !sync && !unsynced && flushed == nil {
 				timer.Reset(FlushInterval)
 			}
 			unsynced = !sync
@@ -441,10 +458,7 @@ func (h *Host) runLogWriter() {
 			written = 0
 			h.LookForRoom()
 		}
-		if ev.Err != nil && !failed && h.cfg.OnFailed != nil {
-			h.cfg.OnFailed(ev.Err)
-		}
-		failed = failed || ev.Err != nil
+		fail(ev.Err)
 		if len(saves) > 0 {
 			h.postSaved(ev)
 		}
@@ -452,10 +466,16 @@ func (h *Host) runLogWriter() {
 		h.saves.taken = time.Time{}
 		h.saves.Unlock()
 		if done {
+			if flushed != nil {
+				fail(<-flushed)
+			}
 			return
 		}
 	}
 }
+
+// runFlush is a goroutine for as long as one sync takes.
+func (h *Host) runFlush(done chan<- error) { done <- h.cfg.Store.Sync() }
 
 func (h *Host) postSaved(ev *Saved) {
 	if h.post(ev) {

@@ -64,6 +64,60 @@ func (s *Store) Commit(us []Update, sync bool) error {
 	return nil
 }
 
+// Sync makes durable what was committed without sync before it. Commits go on meanwhile: a card that
+// takes a tenth of a second for a sync does not hold up who does not wait for it. Its errors are as
+// final as Commit's.
+func (s *Store) Sync() error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.using.Done()
+	batch := s.db.NewBatch()
+	dead, destructions, err := s.beginSync(batch)
+	if err != nil {
+		return err
+	}
+	err = batch.SyncWait()
+	if err == nil {
+		err = s.disk.frozenErr()
+	}
+	if err != nil {
+		s.disk.freeze(err)
+		return fmt.Errorf("%w: %w", record.ErrStorage, err)
+	}
+	s.syncs.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range dead {
+		s.mu.refs[sl]--
+	}
+	if s.mu.destructions == destructions {
+		s.mu.unsynced = false
+	}
+	return batch.Close()
+}
+
+// beginSync puts the end of what is to be synced into the log. dead is what the sync makes
+// durably dead.
+func (s *Store) beginSync(batch *pebble.Batch) (dead []slot, destructions uint64, err error) {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	if err := s.writable(); err != nil {
+		return nil, 0, err
+	}
+	err = batch.LogData(nil, nil)
+	if err == nil {
+		err = s.db.ApplyNoSyncWait(batch, pebble.Sync)
+	}
+	if err != nil {
+		return nil, 0, s.fail(err)
+	}
+	dead, s.w.dead = s.w.dead, nil
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return dead, s.mu.destructions, nil
+}
+
 func (s *Store) writable() error {
 	s.mu.RLock()
 	closed := s.mu.closed
@@ -339,6 +393,7 @@ func (w *writer) publishLocked() {
 	}
 	if w.destructive || len(w.dropped) > 0 {
 		s.mu.unsynced = true
+		s.mu.destructions++
 	}
 }
 

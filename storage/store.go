@@ -52,6 +52,7 @@ type Store struct {
 		refs         map[slot]int32           // how many groups have a dir in it; 0 is a bucket to give back
 		openBucket   uint32                   // buckets from it on are not closed
 		unsynced     bool                     // something is dead, but not durably so
+		destructions uint64                   // how often unsynced was set
 	}
 	using   sync.WaitGroup  // readers, Reclaim; added to only under mu while not closed
 	life    context.Context // ends when Close begins
