@@ -80,18 +80,17 @@ func startNode(t *testing.T, expect int, join ...string) *testNode {
 
 func startNodeIn(t *testing.T, dir string, expect int, join ...string) *testNode {
 	t.Helper()
-	return startNodeWith(t, dir, func(*Config) {}, expect, join...)
+	return startNodeWith(t, dir, func(*Config, *Options) {}, expect, join...)
 }
 
-func startNodeWith(t *testing.T, dir string, change func(*Config), expect int, join ...string) *testNode {
+func startNodeWith(t *testing.T, dir string, change func(*Config, *Options), expect int, join ...string) *testNode {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.DataDir, cfg.NodeName, cfg.Advertise = dir, "test", "127.0.0.1"
 	cfg.NativeAddr, cfg.GossipAddr, cfg.KafkaAddr, cfg.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	cfg.BootstrapExpect, cfg.Join, cfg.KafkaGroupDelay = expect, join, 100
-	change(&cfg)
 	tn := &testNode{done: make(chan error, 1), open: map[io.Closer]bool{}}
-	n, err := New(cfg, Options{
+	opts := Options{
 		ClockSynced: func() (bool, string) { return true, "for a test" },
 		Logger:      slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Listen: func(addr string) (net.Listener, error) {
@@ -109,7 +108,9 @@ func startNodeWith(t *testing.T, dir string, change func(*Config), expect int, j
 			}
 			return c, err
 		},
-	})
+	}
+	change(&cfg, &opts)
+	n, err := New(cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +158,10 @@ func await(t *testing.T, what string, ok func() bool) {
 // startCluster starts nodes that form a cluster, with a topic t of 6 partitions.
 func startCluster(t *testing.T, size int) []*testNode {
 	t.Helper()
-	return startClusterWith(t, size, func(*Config) {})
+	return startClusterWith(t, size, func(*Config, *Options) {})
 }
 
-func startClusterWith(t *testing.T, size int, change func(*Config)) []*testNode {
+func startClusterWith(t *testing.T, size int, change func(*Config, *Options)) []*testNode {
 	t.Helper()
 	var nodes []*testNode
 	var join []string

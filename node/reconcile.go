@@ -12,6 +12,7 @@ import (
 	"edged/metadata"
 	"edged/partition"
 	"edged/record"
+	"edged/transport/peer"
 )
 
 // reconcileEvery is how often reconcile looks although nobody rang: for what only time brings,
@@ -28,6 +29,8 @@ type reconciler struct {
 	dying map[metadata.Tombstone]bool // being removed
 	count int                         // partitions in the cluster at the last look
 	early notYet
+	doubt time.Time // when alone last asked
+	asked int       // how often it has
 }
 
 // notYet are the groups whose assignment was read from a copy of the metadata that may be older than
@@ -91,6 +94,7 @@ func (r *reconciler) look() (more bool) {
 		return false
 	}
 	r.connect(p)
+	r.alone(p)
 	if news := n.led.take(); len(news) > 0 {
 		n.gossip.PublishLeaders(news)
 	}
@@ -145,6 +149,32 @@ func (r *reconciler) connect(p *metadata.Picture) {
 			}
 		}
 	}
+}
+
+// doubtEvery is how often a node that nobody is connected with asks whether it was removed.
+const doubtEvery = 3 * time.Second
+
+// alone asks one of the others, in turn, while this node is connected with none of them: nobody
+// connects with a node that was removed, and it may not have heard of that.
+func (r *reconciler) alone(p *metadata.Picture) {
+	n := r.n
+	self := n.ident.Get().Node
+	others := slices.DeleteFunc(slices.Clone(p.NodesSorted()), func(o *metadata.Node) bool { return o.ID == self })
+	if len(others) == 0 || len(n.up()) > 1 || time.Since(r.doubt) < doubtEvery {
+		return
+	}
+	r.doubt = time.Now()
+	r.asked++
+	addr := others[r.asked%len(others)].NativeAddr
+	n.wg.Go(func() { // not here: it may take long, and what connects nodes must not wait
+		ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
+		defer cancel()
+		_, _, err := n.askInfo(ctx, addr)
+		var theirs *peer.RemoteRefusal
+		if errors.As(err, &theirs) && errors.Is(err, metadata.ErrNodeBanned) {
+			n.wasRemoved()
+		}
+	})
 }
 
 // notOurs tells of a node that is of another cluster under our name.

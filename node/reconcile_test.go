@@ -65,7 +65,7 @@ func TestReconcile_oldMetadataMakesNoReplica(t *testing.T) {
 // What a node held that has been away for replace-after is made anew on another node.
 func TestAutopilot_replacesWhatAGoneNodeHeld(t *testing.T) {
 	t.Parallel()
-	nodes := startClusterWith(t, 3, func(c *Config) { c.ReplaceAfter = "1s" })
+	nodes := startClusterWith(t, 3, func(c *Config, _ *Options) { c.ReplaceAfter = "1s" })
 	fourth := startNodeIn(t, t.TempDir(), 0, nodes[0].Addrs().Gossip)
 	await(t, "four nodes", func() bool { return len(nodes[0].machine.Picture().NodesSorted()) == 4 })
 	lost := nodes[2].ident.Get().Node
