@@ -80,7 +80,7 @@ func (l *leadership) count(c partition.LeaderChange, self record.NodeID) {
 	case c.Leader != self && mine:
 		delete(l.mine, c.Group)
 		l.lost.Add(1)
-	case c.Leader != record.NoNode:
+	case c.Leader != self && c.Leader != record.NoNode:
 		l.others.Add(1)
 	}
 }
