@@ -21,11 +21,16 @@ func consumeCommand() *cli.Command {
 		&cli.Int64Flag{Name: "count", Usage: "end after `N` records, and wait for them", DefaultText: "what is there"},
 		&cli.BoolFlag{Name: "follow", Usage: "go on with what comes, until a signal", DisableDefaultText: true},
 		&cli.Int64SliceFlag{Name: "partition", Usage: "read partition `N`; repeatable", DefaultText: "all"},
+		&cli.StringFlag{Name: "group", Usage: "go on where consumer group `NAME` stands, and keep where it came to", DefaultText: "none"},
 		&cli.StringFlag{Name: "format", Value: `%v\n`, Usage: "print each record as `TEXT`"},
 		&cli.StringFlag{Name: "null", Usage: "print a null key or value as `TEXT`", DefaultText: "nothing"},
 	}, consume)
 	cmd.Description = `A partition that ends before the offset of --from is read from its end, one that begins after
 it from its beginning, and stderr says so. If no partition has come so far it is an error.
+
+With --group, --from is for partitions of which the group has kept nothing yet. What was printed
+is kept about once a second and at the end, so a run that is cut off prints a little twice. The
+group must have no members: sharing partitions between several is for Kafka clients.
 
 Without --follow and --count it prints what the topic holds now and ends. With --count or
 --follow it waits for more: without end, or until --timeout if that is given.
@@ -50,6 +55,7 @@ type consumption struct {
 	out       *bufio.Writer
 	json      *json.Encoder
 	moved     []movedStart
+	group     *groupPlace // nil without --group
 	ends      map[int32]record.Offset // where each partition that is not done yet ends; unless waits
 	consumed  int64
 	lineSpace []byte
@@ -70,12 +76,19 @@ func consume(c *cli.Context) (err error) {
 	if r.format, err = parseFormat(c.String("format"), c.String("null")); err != nil {
 		return usage(c, "%v", err)
 	}
+	if c.IsSet("group") {
+		r.group = &groupPlace{name: c.String("group"), next: map[record.TopicPartition]record.Offset{}}
+	}
 	r.out = bufio.NewWriterSize(c.App.Writer, 64<<10)
 	r.json = json.NewEncoder(r.out)
 	r.json.SetEscapeHTML(false)
 	return withClient(c, func(cl *client.Client) error {
 		r.cl = cl
-		return errors.Join(r.run(), r.out.Flush())
+		err := r.run()
+		if flushed := r.out.Flush(); flushed != nil {
+			return errors.Join(err, flushed)
+		}
+		return errors.Join(err, r.keepPlace(true))
 	})
 }
 
@@ -98,6 +111,9 @@ func (r *consumption) starts() ([]client.Start, error) {
 	defer cancel()
 	n, err := r.cl.PartitionCount(ctx, r.topic)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.findPlace(ctx); err != nil {
 		return nil, err
 	}
 	asked := r.c.Int64Slice("partition")
@@ -136,6 +152,13 @@ func (r *consumption) bounds(ctx context.Context, partition int32) (from, end re
 	o, err := r.cl.Offsets(ctx, r.topic, partition, at)
 	if err != nil {
 		return 0, 0, err
+	}
+	if kept, ok := r.group.at(r.topic, partition); ok {
+		from = min(max(kept, o.LogStart), o.HighWatermark)
+		if from != kept {
+			fmt.Fprintf(r.c.App.ErrWriter, "%s/%d does not have offset %d, where group %s stands; it is read from %d\n", r.topic, partition, kept, r.group.name, from)
+		}
+		return from, o.HighWatermark, nil
 	}
 	if r.position.kind != fromOffset {
 		return o.Offset, o.HighWatermark, nil
@@ -200,6 +223,9 @@ func (r *consumption) poll(co *client.Consumer) error {
 		if err := r.out.Flush(); err != nil {
 			return err
 		}
+		if err := r.keepPlace(false); err != nil {
+			return err
+		}
 	}
 }
 
@@ -234,6 +260,7 @@ func (r *consumption) take(m *client.Message) (done bool, err error) {
 		_, err = r.out.Write(r.lineSpace)
 	}
 	r.consumed++
+	r.group.passed(m)
 	if !r.waits && m.Offset+1 >= end {
 		delete(r.ends, m.Partition)
 	}
