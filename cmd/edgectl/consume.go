@@ -55,7 +55,7 @@ type consumption struct {
 	out       *bufio.Writer
 	json      *json.Encoder
 	moved     []movedStart
-	group     *groupPlace // nil without --group
+	group     *groupPlace             // nil without --group
 	ends      map[int32]record.Offset // where each partition that is not done yet ends; unless waits
 	consumed  int64
 	lineSpace []byte
