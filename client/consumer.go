@@ -176,7 +176,8 @@ type reader struct {
 	route   toLeader
 	topic   string // its id, empty until the first fetch
 	next    record.Offset
-	corrupt int // damaged answers in a row
+	epoch   record.Epoch // the newest that an answer was of
+	corrupt int          // damaged answers in a row
 }
 
 func (r *reader) run() {
@@ -213,7 +214,7 @@ func (r *reader) round() error {
 	}
 	var resp wire.FetchResponse
 	began := time.Now()
-	watch := fetchRoute{&r.route, r, req}
+	watch := fetchRoute{&r.route, r, req, &resp}
 	err := r.co.c.do(r.co.ctx, watch, r.co.cfg.MaxWait+r.co.c.attemptTimeout(), wire.APIFetch, req, &resp)
 	switch {
 	case errors.Is(err, record.ErrOffsetOutOfRange):
@@ -222,6 +223,7 @@ func (r *reader) round() error {
 		return err
 	}
 	r.co.setTrouble(nil)
+	r.epoch = max(r.epoch, resp.Epoch)
 	if len(resp.Batches) == 0 && time.Since(began) < minBackoff { // a node that does not hold fetches
 		r.co.c.sleep(r.co.ctx, minBackoff)
 	}
@@ -320,8 +322,9 @@ func (r *reader) emit(p polled) bool {
 // for whoever polls in vain.
 type fetchRoute struct {
 	*toLeader
-	r   *reader
-	req *wire.FetchRequest
+	r    *reader
+	req  *wire.FetchRequest
+	resp *wire.FetchResponse
 }
 
 func (f fetchRoute) next(ctx context.Context) (string, error) {
@@ -335,5 +338,17 @@ func (f fetchRoute) next(ctx context.Context) (string, error) {
 
 func (f fetchRoute) failed(ctx context.Context, addr string, err error) verdict {
 	f.r.co.setTrouble(err)
+	if errors.Is(err, record.ErrOffsetOutOfRange) && f.resp.Epoch < f.newest() {
+		// It leads no more and does not know it yet: where its log ends says nothing.
+		f.c.distrust(f.tp, addr)
+		return later
+	}
 	return f.toLeader.failed(ctx, addr, err)
+}
+
+// newest is the newest epoch that was heard of, in answers or from the cluster.
+func (f fetchRoute) newest() record.Epoch {
+	newest := f.r.epoch
+	f.c.withPartition(f.tp, func(p *partition) { newest = max(newest, p.epoch) })
+	return newest
 }

@@ -196,6 +196,31 @@ func TestConsume_offsetThatIsGone(t *testing.T) {
 	})
 }
 
+// A leader that was replaced while it stood still answers once more. That its log ends earlier moves no reader.
+func TestConsume_leaderOfAnEarlierEpochMovesNobody(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, c *fakeCluster) {
+		c.addTopic("t", 1)
+		cl := c.client()
+		part := c.partition("t", 0)
+		part.move(0)
+		fillTopic(t, cl, "t", 100)
+		co := consume(t, cl, ConsumerConfig{Partitions: []Start{{Topic: "t"}}, Reset: ResetStart})
+		next := map[int32]record.Offset{0: 0}
+		drain(t, co, 100, next)
+		stale := func(by record.Epoch, high record.Offset) {
+			c.mu.Lock()
+			part.epoch, part.high = part.epoch+by, part.high+high
+			part.wakeLocked()
+			c.mu.Unlock()
+		}
+		stale(-1, -50)
+		time.Sleep(5 * time.Second)
+		stale(1, 50)
+		fillTopic(t, cl, "t", 10)
+		drain(t, co, 10, next)
+	})
+}
+
 func TestConsume_whatDoesNotExist(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, c *fakeCluster) {
 		c.addTopic("t", 1)

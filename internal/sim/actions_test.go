@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"edged/internal/memnet"
@@ -374,7 +376,7 @@ func flipBit(w *world) {
 	}
 	w.wiped = true
 	m.powerCut(w.kept())
-	where, err := w.rot(m.mem)
+	where, _, err := w.rot(m.mem, "")
 	if err != nil {
 		w.fail(lawRuns, "the script cannot flip a bit: %v", err)
 		return
@@ -393,38 +395,53 @@ func flipBit(w *world) {
 	m.renew("DISK REPLACED")
 }
 
-// rot flips one bit of a file that a node keeps, and says of which.
-func (w *world) rot(fs *vfs.MemFS) (string, error) {
+// rot flips one bit of a file that a node keeps and whose name ends so, and says of which. Again puts it right.
+func (w *world) rot(fs *vfs.MemFS, suffix string) (where string, again func(*vfs.MemFS) error, err error) {
 	var names []string
 	for _, dir := range []string{dataDir, dataDir + "/store", dataDir + "/store/wal"} {
 		ls, err := fs.List(dir)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		slices.Sort(ls)
 		for _, name := range ls {
-			if st, err := fs.Stat(dir + "/" + name); err == nil && !st.IsDir() && st.Size() > 0 && name != "LOCK" {
+			if st, err := fs.Stat(dir + "/" + name); err == nil && !st.IsDir() && st.Size() > 0 && name != "LOCK" && strings.HasSuffix(name, suffix) {
 				names = append(names, dir+"/"+name)
 			}
 		}
 	}
+	if len(names) == 0 {
+		return "no file", func(*vfs.MemFS) error { return nil }, nil
+	}
 	name := names[w.rng.IntN(len(names))]
-	f, err := fs.Open(name)
+	st, err := fs.Stat(name)
 	if err != nil {
-		return "", err
+		return "", nil, err
+	}
+	at, bit := w.rng.Int64N(st.Size()), byte(1)<<w.rng.IntN(8)
+	flip := func(fs *vfs.MemFS) error { return flipIn(fs, name, at, bit) }
+	return fmt.Sprintf("%s, byte %d of %d", name, at, st.Size()), flip, flip(fs)
+}
+
+func flipIn(fs *vfs.MemFS, name string, at int64, bit byte) error {
+	f, err := fs.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	b, err := io.ReadAll(f)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", err
+		return err
 	}
-	at := w.rng.IntN(len(b))
-	b[at] ^= 1 << w.rng.IntN(8)
+	b[at] ^= bit
 	out, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return "", err
+		return err
 	}
 	_, err = out.Write(b)
-	return fmt.Sprintf("%s, byte %d of %d", name, at, len(b)), errors.Join(err, out.Sync(), out.Close())
+	return errors.Join(err, out.Sync(), out.Close())
 }
 
 // redundant tells whether all machines run and each partition and the metadata have three voters,

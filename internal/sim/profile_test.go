@@ -19,6 +19,7 @@ type profile struct {
 	// retention lets logs be cut behind the back of those who are away.
 	retention bool
 	before    func(w *world) // prepares the world
+	after     func(w *world) // after the last step, before the faults end
 }
 
 // action is one thing that goes wrong, or right again.
@@ -126,6 +127,9 @@ func (w *world) run(p profile) {
 			}
 		}
 		w.observe()
+	}
+	if p.after != nil && !w.over() {
+		p.after(w)
 	}
 	w.settle()
 }
