@@ -37,6 +37,11 @@ var built = sync.OnceValues(func() (string, error) {
 	if err := goBuild(".", "-o", bin, "./kgo", "./kcat", "./sarama", "./kafka-go"); err != nil {
 		return "", err
 	}
+	if os.Getenv("SUITES") != "" {
+		if err := goBuild(".", "-o", bin, "github.com/Shopify/toxiproxy/v2/cmd/server"); err != nil {
+			return "", err
+		}
+	}
 	if os.Getenv("EDGED_TEST_BIN") != "" {
 		return bin, nil
 	}

@@ -81,9 +81,16 @@ type cluster struct {
 // startCluster runs three nodes until the end of the test.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
+	return startNodes(t, 3, func(int, *node) {})
+}
+
+// startNodes runs a cluster of size nodes until the end of the test; change may give them other addresses
+// and arguments.
+func startNodes(t *testing.T, size int, change func(i int, n *node)) *cluster {
+	t.Helper()
 	c := &cluster{t: t}
 	var join []string
-	for i := range 3 {
+	for i := range size {
 		// An address that nobody else has, most likely: ports are taken again after a restart.
 		ip := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 		n := &node{name: fmt.Sprintf("n%d", i+1), ip: ip, gossip: freePort(t, ip), kafka: ip + ":0"}
@@ -91,6 +98,7 @@ func startCluster(t *testing.T) *cluster {
 		if err := os.MkdirAll(n.dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+		change(i, n)
 		c.nodes = append(c.nodes, n)
 		join = append(join, "--join", n.gossip)
 	}
@@ -102,7 +110,7 @@ func startCluster(t *testing.T) *cluster {
 	})
 	var seeds []string
 	for _, n := range c.nodes {
-		n.args = append([]string{"--bootstrap-expect", "3"}, join...)
+		n.args = append(append(n.args, "--bootstrap-expect", strconv.Itoa(size)), join...)
 		n.launch(t)
 	}
 	for _, n := range c.nodes {
