@@ -19,7 +19,7 @@ func TestBroker_stoppingNodeStillTellsWhoLeads(t *testing.T) {
 	if err != nil || len(md.Topics) != 1 || md.Topics[0].Partitions[0].Leader == record.NoNode {
 		t.Errorf("native: %+v, %v", md, err)
 	}
-	topics := kafkaBroker{n.Node}.Topics()
+	topics := kafkaBroker{n.Node}.Topics(t.Context())
 	if len(topics) != 1 || topics[0].Partitions[0].Leader == record.NoNode {
 		t.Errorf("kafka: %+v", topics)
 	}

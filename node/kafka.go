@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -192,19 +193,39 @@ func (n *Node) closeKafka() {
 	}
 }
 
-// Topics gives all topics by name.
-func (b kafkaBroker) Topics() []kafka.Topic {
+// Topics gives all topics by name. It waits about an election for those that are being made. One that
+// has lost its leader for long must not hold up everybody, so it is not waited for.
+func (b kafkaBroker) Topics(ctx context.Context) (out []kafka.Topic) {
 	if b.n.notMember() != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, electionPatience)
+	defer cancel()
+	_ = b.n.awaitPicture(ctx, func(p *metadata.Picture) bool {
+		out = b.topics(p)
+		return !slices.ContainsFunc(out, isNew)
+	})
+	return out
+}
+
+func (b kafkaBroker) topics(p *metadata.Picture) (out []kafka.Topic) {
 	up := b.n.up()
-	var out []kafka.Topic
-	for _, t := range b.n.machine.Picture().Topics() {
+	for _, t := range p.Topics() {
 		if !t.Internal() {
 			out = append(out, b.n.kafkaTopic(t, up))
 		}
 	}
 	return out
+}
+
+// firstLeaders is the epoch of a partition's first leader, unless nobody won its first election. Before it
+// there is epoch 1; a replica that has voted and not heard of the leader is in it too.
+const firstLeaders record.Epoch = 2
+
+// isNew tells of a topic that is most likely being made: this node knows of no leader of a partition that
+// has hardly had any.
+func isNew(t kafka.Topic) bool {
+	return slices.ContainsFunc(t.Partitions, func(p kafka.Partition) bool { return p.Leader == record.NoNode && p.Epoch <= firstLeaders })
 }
 
 // Topic finds a topic by its name.

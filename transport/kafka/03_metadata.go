@@ -15,7 +15,8 @@ import (
 //
 // Every node answers for the whole cluster. A partition without a leader is answered with
 // LEADER_NOT_AVAILABLE, leader -1 and the last known epoch, after a wait of about an election: some
-// clients give up within a second. A leader without an address on the listener that was asked is
+// clients give up within a second. Where all topics are asked for, only those are waited for that
+// never had a leader. A leader without an address on the listener that was asked is
 // answered the same way, because LISTENER_NOT_FOUND is fatal to some clients. Dead nodes are not in
 // the list of brokers, from which clients pick whom to ask next; they stay among the replicas.
 //
@@ -96,7 +97,7 @@ func (q *call) askedTopics(ctx context.Context, req *kmsg.MetadataRequest) []ask
 	b := q.conn.s.cfg.Broker
 	var out []askedTopic
 	if req.Topics == nil || q.version == 0 && len(req.Topics) == 0 {
-		for _, t := range b.Topics() {
+		for _, t := range b.Topics(ctx) {
 			out = append(out, askedTopic{Topic: t})
 		}
 		return out

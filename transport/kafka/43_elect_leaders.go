@@ -34,7 +34,7 @@ func (q *call) electLeaders(req *kmsg.ElectLeadersRequest) kmsg.Response {
 	all := req.Topics == nil
 	asked := req.Topics
 	if all {
-		for _, t := range b.Topics() {
+		for _, t := range b.Topics(ctx) {
 			rt := kmsg.ElectLeadersRequestTopic{Topic: t.Name}
 			for i := range t.Partitions {
 				rt.Partitions = append(rt.Partitions, int32(i))

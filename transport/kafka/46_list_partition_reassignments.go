@@ -11,7 +11,9 @@ func init() { register(0, 0, (*call).listPartitionReassignments) }
 
 func (q *call) listPartitionReassignments(req *kmsg.ListPartitionReassignmentsRequest) kmsg.Response {
 	resp := req.ResponseKind().(*kmsg.ListPartitionReassignmentsResponse)
-	for _, t := range q.conn.s.cfg.Broker.Topics() {
+	ctx, cancel := q.context(req.TimeoutMillis)
+	defer cancel()
+	for _, t := range q.conn.s.cfg.Broker.Topics(ctx) {
 		i := slices.IndexFunc(req.Topics, func(rt kmsg.ListPartitionReassignmentsRequestTopic) bool { return rt.Topic == t.Name })
 		if req.Topics != nil && i < 0 {
 			continue

@@ -17,9 +17,10 @@ type Broker interface {
 	// none: then the node alone. Nodes are those that live, by id.
 	Cluster(at Listener) Cluster
 
-	// Topics gives all topics by name. Topic, DescribeTopic and TopicByID give record.ErrUnknownTopic, or
+	// Topics gives all topics by name. It waits a moment for one that is being made to have leaders:
+	// some clients keep what they are told for seconds. Topic, DescribeTopic and TopicByID give record.ErrUnknownTopic, or
 	// record.ErrNotReady from a node that cannot know.
-	Topics() []Topic
+	Topics(ctx context.Context) []Topic
 	Topic(name string) (Topic, error)
 	DescribeTopic(name string) (Topic, error)
 	TopicByID(id record.TopicID) (Topic, error)

@@ -104,7 +104,7 @@ func (b *fakeBroker) describe(name string, t *fakeTopic) Topic {
 	return out
 }
 
-func (b *fakeBroker) Topics() (out []Topic) {
+func (b *fakeBroker) Topics(context.Context) (out []Topic) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(b.topics)) {
