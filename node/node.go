@@ -334,17 +334,17 @@ func (n *Node) reachable(a net.Addr) string {
 	return net.JoinHostPort(n.advertise, port)
 }
 
-// writeAddresses tells scripts the real ports; it is written new and renamed, so that nobody reads half.
+// writeAddresses tells scripts the real ports; after a power cut too nobody reads half.
 func (n *Node) writeAddresses() error {
 	b, err := json.Marshal(n.Addrs())
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(n.cfg.DataDir, "addresses.json")
-	if err := os.WriteFile(path+".new", append(b, '\n'), 0o644); err != nil {
+	if err := replaceFile(path, append(b, '\n')); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return os.Chmod(path, 0o644)
 }
 
 // identity is what peers are told. The cluster is set once, by bootstrap.

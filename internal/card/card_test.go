@@ -1,0 +1,107 @@
+//go:build linux
+
+package card
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func newCard(t *testing.T, o Options) *Card {
+	t.Helper()
+	if err := Available(); err != nil {
+		t.Skipf("no card can be made here: %v", err)
+	}
+	c, err := New(t.TempDir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func cutAndMount(t *testing.T, c *Card, at string) {
+	t.Helper()
+	c.Cut()
+	if err := c.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	c.Power()
+	if err := c.Mount(at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeSynced writes a file and its name so that no honest card may lose either.
+func writeSynced(t *testing.T, dir, name string, b []byte) {
+	t.Helper()
+	for _, f := range []func() error{
+		func() error {
+			f, err := os.Create(filepath.Join(dir, name))
+			if err != nil {
+				return err
+			}
+			_, werr := f.Write(b)
+			return errors.Join(werr, f.Sync(), f.Close())
+		},
+		func() error {
+			d, err := os.Open(dir)
+			if err != nil {
+				return err
+			}
+			return errors.Join(d.Sync(), d.Close())
+		},
+	} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What was synced survives every cut on an honest card, what was not may go; a card that lies loses what
+// was synced. Without both, tests that use the card could not fail.
+func TestCard_keepsWhatWasSyncedUnlessItLies(t *testing.T) {
+	want := bytes.Repeat([]byte("edge"), 5000)
+	for _, lies := range []bool{false, true} {
+		lost, gone := 0, 0
+		c := newCard(t, Options{Size: 64 << 20, Lies: lies, Seed: 7})
+		at := t.TempDir()
+		if err := c.Mount(at); err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 6
+		for i := range rounds {
+			name := string(rune('a' + i))
+			writeSynced(t, at, name, want)
+			if err := os.WriteFile(filepath.Join(at, name+"-unsynced"), want, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cutAndMount(t, c, at)
+			if got, err := os.ReadFile(filepath.Join(at, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			} else if !bytes.Equal(got, want) {
+				lost++
+			}
+			if got, _ := os.ReadFile(filepath.Join(at, name+"-unsynced")); !bytes.Equal(got, want) {
+				gone++
+			}
+		}
+		if !lies && lost > 0 {
+			t.Errorf("an honest card lost %d of %d synced files", lost, rounds)
+		}
+		if lies && lost == 0 {
+			t.Errorf("a card that lies lost none of %d synced files", rounds)
+		}
+		if gone == 0 {
+			t.Errorf("nothing was lost that was not synced: the power was not cut (lies: %v)", lies)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"edged/internal/card"
+)
+
+// powerCuts is how often each test of this file takes the power away: $EDGED_POWER_CUTS (make power-cut).
+func powerCuts(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("EDGED_POWER_CUTS"))
+	if err != nil {
+		n = 5
+	}
+	if err := card.Available(); err != nil {
+		t.Skipf("the power is NOT cut on this machine: %v", err)
+	}
+	return n
+}
+
+// cards is a cluster with each node's data on a card of its own.
+type cards struct {
+	*cluster
+	of map[*node]*card.Card
+	at map[*node]string
+}
+
+func startCards(t *testing.T, size int, o card.Options) *cards {
+	t.Helper()
+	type place struct {
+		card *card.Card
+		at   string
+	}
+	var places []place
+	for range size { // made before the nodes, so that these have ended when their cards are taken out
+		p := place{at: t.TempDir()}
+		var err error
+		if p.card, err = card.New(t.TempDir(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.card.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := p.card.Mount(p.at); err != nil {
+			t.Fatal(err)
+		}
+		o.Seed++
+		places = append(places, p)
+	}
+	cs := &cards{cluster: newCluster(t, size), of: map[*node]*card.Card{}, at: map[*node]string{}}
+	for i, n := range cs.nodes {
+		n.data = filepath.Join(places[i].at, "data")
+		cs.of[n], cs.at[n] = places[i].card, places[i].at
+		n.launch()
+	}
+	for _, n := range cs.nodes {
+		n.awaitPorts()
+	}
+	cs.awaitFormed()
+	return cs
+}
+
+// cut takes the power of some nodes away at once and gives it back: the file systems are recovered.
+func (cs *cards) cut(nodes ...*node) {
+	cs.t.Helper()
+	for _, n := range nodes {
+		cs.of[n].Cut()
+	}
+	for _, n := range nodes {
+		n.kill()
+	}
+	for _, n := range nodes {
+		if err := cs.of[n].Unmount(); err != nil {
+			cs.t.Fatal(err)
+		}
+		cs.of[n].Power()
+		if err := cs.of[n].Mount(cs.at[n]); err != nil {
+			cs.t.Fatal(err)
+		}
+	}
+}
+
+// noticed counts the starts that a node says came after a life that did not end cleanly.
+func noticed(n *node) int { return strings.Count(n.logText(), "did not end cleanly") }
+
+// The power of a node that is alone goes again and again in the middle of the load. It starts by itself, has
+// every record that it acknowledged, once and in order, and says that it was cut off.
+func TestPowerCut_aNodeAloneKeepsWhatItAcknowledged(t *testing.T) {
+	cuts := powerCuts(t)
+	cs := startCards(t, 1, card.Options{Size: 256 << 20, Flush: 2 * time.Millisecond, Seed: rand.Uint64()})
+	n := cs.nodes[0]
+	cs.createTopic("t", 4, nil)
+	l := cs.startLoad("t", loadConfig{})
+	for i := range cuts {
+		l.awaitAcks(20 + rand.IntN(200))
+		cs.cut(n)
+		n.start()
+		if got := noticed(n); got != i+1 {
+			t.Errorf("after %d cuts the node speaks of %d", i+1, got)
+		}
+	}
+	l.awaitAcks(50)
+	r := l.finish()
+	t.Logf("%d cuts: %s", cuts, r)
+	if r.acked == 0 {
+		t.Error("there was nothing to lose")
+	}
+	cs.stopAndCompare()
+}
+
+// The power of one, two or all three nodes goes at the same instant, in the middle of the load. Nothing that
+// was acknowledged is lost, and at the end the three hold the same.
+func TestPowerCut_threeNodesAgree(t *testing.T) {
+	cuts := powerCuts(t)
+	cs := startCards(t, 3, card.Options{Size: 256 << 20, Flush: 2 * time.Millisecond, Seed: rand.Uint64()})
+	cs.createTopic("t", 4, nil)
+	l := cs.startLoad("t", loadConfig{})
+	count := map[*node]int{}
+	for range cuts {
+		l.awaitAcks(20 + rand.IntN(200))
+		victims := make([]*node, 0, 3)
+		for _, i := range rand.Perm(3)[:1+rand.IntN(3)] {
+			victims = append(victims, cs.nodes[i])
+			count[cs.nodes[i]]++
+		}
+		cs.cut(victims...)
+		restart(victims...)
+		cs.awaitWhole("t")
+	}
+	l.awaitAcks(50)
+	r := l.finish()
+	t.Logf("%d cuts: %s", cuts, r)
+	for _, n := range cs.nodes {
+		if got := noticed(n); got != count[n] {
+			t.Errorf("%s was cut off %d times and speaks of %d", n.name, count[n], got)
+		}
+	}
+	cs.stopAndCompare()
+}
+
+// One card of three begins to lie about what it has written, and its power goes. What was acknowledged is on
+// the other two: nothing is lost, and the node with that card is a follower again with the same content.
+func TestPowerCut_aCardThatLiesCostsNothingWhileTwoOthersAreHonest(t *testing.T) {
+	powerCuts(t)
+	cs := startCards(t, 3, card.Options{Size: 256 << 20, Seed: rand.Uint64()})
+	cs.createTopic("t", 4, nil)
+	l := cs.startLoad("t", loadConfig{})
+	l.awaitAcks(100)
+	liar, _ := cs.leader("t", 0)
+	cs.of[liar].Lie()
+	l.awaitAcks(300)
+	cs.cut(liar)
+	l.awaitAcks(50) // somebody else leads
+	liar.start()
+	cs.awaitWhole("t")
+	l.awaitAcks(50)
+	t.Log(l.finish())
+	cs.stopAndCompare()
+}
