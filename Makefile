@@ -144,6 +144,11 @@ test-long: ## run the tests with real processes at length (an hour; as root noth
 interop-kafka: ## compare edged's answers with those of Apache Kafka (needs Java 17 and Maven)
 	cd test/interop && go test -count=1 -timeout $(TIMEOUT) ./kafka
 
+CUTS ?= 200
+.PHONY: power-cut
+power-cut: ## cut the power of nodes in the middle of the load, CUTS (200) times for one node and for three, on cards of ext4 over FUSE (root)
+	EDGED_POWER_CUTS=$(CUTS) go test -count=1 -v -timeout 5h -run '^TestPowerCut_' ./test
+
 .PHONY: test-32
 test-32: ## run all tests as a 32-bit program on a PC: int and alignment are as on a small Pi
 	CGO_ENABLED=0 GOARCH=386 go test -timeout $(TIMEOUT) $(PKGS)

@@ -342,8 +342,13 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 
 // contradicts tells that a leader's log is not the continuation of what is committed here. Raft
 // itself would believe that the logs agree when the leader asks below the commit index, and the
-// two would differ for ever.
+// two would differ for ever. It also tells that this replica has not got what it had once reported
+// to be on its disk, where Raft would panic.
 func (c *Core) contradicts(g *group, m *pb.Message) error {
+	if m.GetType() == pb.MsgHeartbeat && m.GetTerm() >= g.term && m.GetCommit() > g.log.last {
+		return fmt.Errorf("the disk lost what it said it had written: node %d was told of %d entries on it, there are %d",
+			record.ReplicaID(m.GetFrom()).Node(), m.GetCommit(), g.log.last)
+	}
 	if m.GetTerm() < g.term || m.GetType() != pb.MsgApp && m.GetType() != pb.MsgSnap {
 		return nil
 	}
