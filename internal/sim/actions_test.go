@@ -655,3 +655,11 @@ func setClock(w *world) {
 	w.clock.ahead.Add(int64(d))
 	w.story.tell("script", "THE CLOCK is set by %v and shows %v", d, w.clock.now())
 }
+
+// skewOne sets the clock of one machine alone.
+func skewOne(w *world) {
+	m := w.machines[w.rng.IntN(len(w.machines))]
+	d := []time.Duration{0, 19 * 24 * time.Hour, -time.Hour}[w.rng.IntN(3)]
+	m.ahead.Store(int64(d))
+	w.story.tell(m.name, "its CLOCK is %v ahead of the others", d)
+}

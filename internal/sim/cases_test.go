@@ -2,10 +2,13 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"edged/record"
 	"edged/transport/wire"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -114,4 +117,97 @@ func TestRot_twoOfFiveNodesDeleteNothing(t *testing.T) {
 			w.boot(m)
 		}
 	}})
+}
+
+// Power goes again while a node recovers from the last time it went, over and over.
+func TestPowerCut_whileRecoveringOverAndOverLosesNothing(t *testing.T) {
+	runCase(t, 4, profile{nodes: []int{1, 3}, steps: 1, pause: 2 * time.Second, actions: []action{{1, func(w *world) {
+		for range 20 {
+			for _, m := range w.machines {
+				if m.life != nil {
+					m.powerCut(w.kept())
+				}
+			}
+			bootAll(w)
+			time.Sleep(time.Duration(w.rng.IntN(40)) * time.Millisecond)
+		}
+	}}}})
+}
+
+// A single node whose disk is full is started again and again. With room again everything is there and records
+// come in.
+func TestDiskFull_restartsKeepWhatOneNodeHolds(t *testing.T) {
+	runCase(t, 4, profile{nodes: []int{1}, steps: 1, pause: 3 * time.Second, actions: []action{{1, func(w *world) {
+		m := w.machines[0]
+		for range 4 {
+			m.disk.setFull(true)
+			time.Sleep(time.Second)
+			m.powerCut(w.kept())
+			m.powerOn()
+			m.born = func(d *disk) { d.setFull(true) }
+			if err := m.start(); err != nil {
+				w.story.tell(m.name, "with a full disk: %v", err)
+			} else {
+				time.Sleep(time.Second)
+				m.powerCut(w.kept())
+			}
+			m.born = nil
+			w.boot(m)
+			time.Sleep(time.Second)
+		}
+	}}}})
+}
+
+// Topics are deleted between others, so that their numbers have gaps, and all nodes start again.
+func TestTopics_gapsInTheirNumbersKeepNobodyFromStarting(t *testing.T) {
+	runCase(t, 2, profile{nodes: []int{1, 3}, steps: 1, pause: time.Second, actions: []action{{1, func(w *world) {
+		for i := range 5 {
+			w.createTopic(&topic{name: fmt.Sprintf("gap%d", i), transient: true}, 1, 0, nil)
+		}
+		for _, i := range []int{1, 3} {
+			name := fmt.Sprintf("gap%d", i)
+			w.hist.topics[name].deleted.Store(true)
+			if !w.await(liveWithin, func() bool {
+				err, ok := ask(w.lives()[0], patience, func(ctx context.Context, b wire.Broker) error {
+					return b.DeleteTopic(ctx, wire.DeleteTopicRequest{Name: name})
+				})
+				return ok && (err == nil || errors.Is(err, record.ErrUnknownTopic))
+			}) {
+				w.fail(lawLive, "%s cannot be deleted", name)
+				return
+			}
+		}
+		for range 2 {
+			cutPowerOfAll(w)
+			time.Sleep(2 * time.Second)
+		}
+	}}}})
+}
+
+// People set the clock an hour forwards and back under load: nobody is elected for it.
+func TestClock_stepsUnderLoadElectNobody(t *testing.T) {
+	runCase(t, 2, profile{nodes: []int{3}, steps: 1, pause: time.Second, actions: []action{{1, func(w *world) {
+		led := func() (all []record.NodeID) {
+			for _, p := range w.hist.parts() {
+				_, rs := w.replicas(p)
+				for _, r := range rs {
+					all = append(all, r.v.Leader, record.NodeID(r.v.Epoch))
+				}
+			}
+			return all
+		}
+		w.await(liveWithin, w.redundant)
+		time.Sleep(3 * time.Second)
+		before := led()
+		for _, step := range []time.Duration{time.Hour, -2 * time.Hour, 19 * 24 * time.Hour, -19 * 24 * time.Hour} {
+			w.clock.ahead.Add(int64(step))
+			for _, m := range w.machines[1:] {
+				m.ahead.Add(int64(step) / 2)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if after := led(); !slices.Equal(before, after) {
+			w.fail(lawRuns, "leaders and epochs were %v and are %v", before, after)
+		}
+	}}}})
 }

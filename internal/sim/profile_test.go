@@ -57,7 +57,7 @@ var profiles = []profile{
 		{4, flipBit}, {1, cutPower}, {4, bootOne}, {1, transfer},
 	}},
 	{name: "clocks", nodes: []int{1, 3}, steps: 16, pause: time.Second, actions: []action{
-		{4, setClock}, {2, cutPower}, {4, bootOne}, {2, transfer}, {1, killOne},
+		{4, setClock}, {2, skewOne}, {2, cutPower}, {4, bootOne}, {2, transfer}, {1, killOne},
 	}, before: wrongClock},
 }
 

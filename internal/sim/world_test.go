@@ -130,9 +130,11 @@ type machine struct {
 	name   string
 	addrs  int // addresses it had so far
 	host   *memnet.Host
+	ahead  atomic.Int64 // of the clock that all see
 	mem    *vfs.MemFS
 	disk   *disk
-	life   *life // nil while nothing runs
+	born   func(*disk) // makes the disk of the next life a bad one; nil for a good one
+	life   *life       // nil while nothing runs
 	boots  int
 	clone  bool             // of another machine
 	of     *machine         // that one
@@ -235,6 +237,9 @@ func (m *machine) start() error {
 	w.booted.Store(int64(w.since()))
 	m.disk = newDisk(m.mem, w.seed<<8|uint64(m.boots))
 	m.disk.setSlow(w.diskPace)
+	if m.born != nil {
+		m.born(m.disk)
+	}
 	g, err := gossipOn(m.host)
 	if err != nil {
 		return err
@@ -256,7 +261,7 @@ func (m *machine) start() error {
 		},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) { return host.Dial(ctx, addr) },
 		Rand: rand.New(rand.NewPCG(w.seed, uint64(m.index)<<32|uint64(m.boots))),
-		Wall: w.clock.now, MemTable: memTable, Limits: w.limits(),
+		Wall: func() time.Time { return w.clock.now().Add(time.Duration(m.ahead.Load())) }, MemTable: memTable, Limits: w.limits(),
 	})
 	if err != nil {
 		_ = g.Shutdown()
