@@ -63,6 +63,13 @@ func (a Admin) LeaderHistory(ctx context.Context, req wire.LeaderHistoryRequest)
 	return resp.Changes, err
 }
 
+// Network makes a node try the way to each other one.
+func (a Admin) Network(ctx context.Context, node record.NodeID) ([]wire.Reach, error) {
+	var resp wire.NetworkResponse
+	err := a.c.do(ctx, &anyNode{c: a.c}, 0, wire.APINetwork, &wire.NetworkRequest{Node: node, TimeoutMs: timeoutMs(ctx, 0)}, &resp)
+	return resp.Reaches, err
+}
+
 // Events gives what a node noted after req.After, oldest first.
 func (a Admin) Events(ctx context.Context, req wire.EventsRequest) ([]wire.NodeEvent, error) {
 	var resp wire.EventsResponse

@@ -630,3 +630,7 @@ func (h *history) check(t *testing.T, p *fakePartition) (acked, failed int) {
 func (b *fakeNode) Events(_ context.Context, req wire.EventsRequest) ([]wire.NodeEvent, error) {
 	return nil, nil
 }
+
+func (b *fakeNode) Network(_ context.Context, req wire.NetworkRequest) ([]wire.Reach, error) {
+	return nil, nil
+}

@@ -208,3 +208,12 @@ func (g *Gossip) Close() error {
 	g.wg.Wait()
 	return err
 }
+
+// Ping asks a member over UDP whether it is there, and waits up to memberlist's probe timeout for the answer.
+func (g *Gossip) Ping(m Member) (time.Duration, error) {
+	addr, err := net.ResolveUDPAddr("udp", m.Addr)
+	if err != nil {
+		return 0, fmt.Errorf("gossip: %w", err)
+	}
+	return g.list.Ping(m.memberName(), addr)
+}

@@ -253,6 +253,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if why := n.gossip.Stats().LastRefused; why != "" {
 		d.Problems = append(d.Problems, "gossip refused a member: "+why)
 	}
+	if st := n.gossip.Stats(); st.Clones > 0 {
+		d.Problems = append(d.Problems, "another process runs under the identity of this node: "+st.LastClone)
+	}
 	if h := n.host.Load(); h != nil && h.DiskFull() {
 		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))
 	}

@@ -28,10 +28,14 @@ const (
 	opDescribe byte = 6 // nothing -> wire.NodeDescription
 	opTrim     byte = 7 // trimCall -> nothing
 	opEvents   byte = 8 // wire.EventsRequest -> []wire.NodeEvent
+	opNetwork  byte = 9 // nothing -> []wire.Reach
 )
 
 // infoAnswer is what a node says of itself beyond its identity.
-type infoAnswer struct{ Expect int }
+type infoAnswer struct {
+	Expect int
+	Now    int64 // of its clock, ms
+}
 
 // welcome lets a node in: the cluster it is in now, and who votes on the metadata.
 type welcome struct {
@@ -131,7 +135,7 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 	var err error
 	switch op {
 	case opInfo:
-		answer = infoAnswer{Expect: h.n.cfg.BootstrapExpect}
+		answer = infoAnswer{Expect: h.n.cfg.BootstrapExpect, Now: h.n.opts.Wall().UnixMilli()}
 	case opForm:
 		m, e := metadata.DecodeMessage(body)
 		if e != nil {
@@ -149,6 +153,8 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 		answer, err = h.n.transferFor(ctx, from, body)
 	case opDescribe:
 		answer, err = h.n.describeSelf(), nil
+	case opNetwork:
+		answer, err = h.n.probeNetwork(ctx), nil
 	case opEvents:
 		answer, err = h.n.eventsFor(ctx, from, body)
 	case opTrim:

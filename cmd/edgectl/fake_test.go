@@ -318,3 +318,10 @@ func (b *fakeBroker) Events(_ context.Context, req wire.EventsRequest) ([]wire.N
 	at := time.UnixMilli(1_800_000_000_000).UTC()
 	return []wire.NodeEvent{{Seq: 1, At: at, Kind: "start", Text: "started", Count: 1}, {Seq: 2, At: at.Add(time.Second), Kind: "disk", Text: "a sync of the log took 2s", Count: 3}}[req.After:], nil
 }
+
+func (b *fakeBroker) Network(_ context.Context, req wire.NetworkRequest) ([]wire.Reach, error) {
+	if req.Node == fakeNode {
+		return []wire.Reach{{Node: 8, Protocol: "native", Addr: "10.0.0.8:7400", Problem: "connection refused"}, {Node: 9, Protocol: "gossip", Addr: "10.0.0.9:7946", Up: true, RTTMicros: 900, SkewMs: 5000}}, nil
+	}
+	return nil, nil
+}

@@ -47,6 +47,7 @@ type Broker interface {
 	Status(ctx context.Context) (Status, error)
 	DescribeNode(ctx context.Context, node record.NodeID) (NodeDescription, error)
 	Events(ctx context.Context, req EventsRequest) ([]NodeEvent, error)
+	Network(ctx context.Context, req NetworkRequest) ([]Reach, error)
 
 	// RemoveNode takes a node out of the cluster, or tells how far it came before ctx was about to end.
 	RemoveNode(ctx context.Context, req RemoveNodeRequest) (RemoveNodeResponse, error)

@@ -252,6 +252,25 @@ func (m *NodeEvent) walk(w *walker) {
 	num(w, &m.Count)
 }
 
+func (m *NetworkRequest) walk(w *walker) {
+	num(w, &m.Node)
+	num(w, &m.TimeoutMs)
+}
+
+func (m *NetworkResponse) walk(w *walker) {
+	list(w, &m.Reaches, func(r *Reach) { w.message(r) })
+}
+
+func (m *Reach) walk(w *walker) {
+	num(w, &m.Node)
+	w.str(&m.Protocol)
+	w.str(&m.Addr)
+	w.boolean(&m.Up)
+	num(w, &m.RTTMicros)
+	num(w, &m.SkewMs)
+	w.str(&m.Problem)
+}
+
 func (m *DeviceStatus) walk(w *walker) {
 	num(w, &m.MemoryBudget)
 	w.str(&m.MemoryFrom)

@@ -30,6 +30,7 @@ var apis = map[API]struct {
 	APIDescribeNode:   {"describe_node", Version, Version},
 	APIRemoveNode:     {"remove_node", Version, Version},
 	APIEvents:         {"events", Version, Version},
+	APINetwork:        {"network", Version, Version},
 	APIListGroups:     {"list_groups", Version, Version},
 	APIDescribeGroup:  {"describe_group", Version, Version},
 	APIDeleteGroup:    {"delete_group", Version, Version},
@@ -125,6 +126,11 @@ func (q *request) start() {
 			a.Events, err = b.Events(ctx, r)
 			return a, err
 		})
+	case APINetwork:
+		unary(q, func(ctx context.Context, r NetworkRequest) (a NetworkResponse, err error) {
+			a.Reaches, err = b.Network(ctx, r)
+			return a, err
+		})
 	case APIListGroups, APIDescribeGroup, APIDeleteGroup, APICommitGroup:
 		q.groups()
 	}
@@ -214,6 +220,7 @@ func (r LeaderHistoryRequest) timeoutMs() int32  { return r.TimeoutMs }
 func (r StatusRequest) timeoutMs() int32         { return r.TimeoutMs }
 func (r DescribeNodeRequest) timeoutMs() int32   { return r.TimeoutMs }
 func (r EventsRequest) timeoutMs() int32         { return r.TimeoutMs }
+func (r NetworkRequest) timeoutMs() int32        { return r.TimeoutMs }
 func (r RemoveNodeRequest) timeoutMs() int32     { return r.TimeoutMs }
 
 // hello is answered by the reader: it is small, and requests behind it are already meant

@@ -27,6 +27,7 @@ const (
 	APIDescribeNode   API = 22
 	APIRemoveNode     API = 23
 	APIEvents         API = 24
+	APINetwork        API = 25
 	APIListGroups     API = 32
 	APIDescribeGroup  API = 33
 	APIDeleteGroup    API = 34
@@ -354,6 +355,28 @@ type NodeEvent struct {
 	Kind  string    `json:"kind"` // "start", "stop", "leader", "membership", "disk", "clock", "config"
 	Text  string    `json:"text"`
 	Count int32     `json:"count"` // how many times in a row; At is that of the last
+}
+
+// NetworkRequest asks a node to try the way to each other one; NoNode is the one that is asked.
+type NetworkRequest struct {
+	Node      record.NodeID
+	TimeoutMs int32
+}
+
+// NetworkResponse holds what it found.
+type NetworkResponse struct {
+	Reaches []Reach `json:"reaches"`
+}
+
+// Reach is one way from the node that was asked to another one.
+type Reach struct {
+	Node      record.NodeID `json:"node"`
+	Protocol  string        `json:"protocol"` // "native", "gossip", "kafka"
+	Addr      string        `json:"addr"`
+	Up        bool          `json:"up"`
+	RTTMicros int64         `json:"rtt_us"`
+	SkewMs    int64         `json:"skew_ms"` // its clock less that of the node that was asked; native only
+	Problem   string        `json:"problem"`
 }
 
 // DeviceStatus is how the machine under a node is doing, as far as the node knows.

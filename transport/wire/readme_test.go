@@ -131,6 +131,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 		APIStatus:         {&StatusRequest{}, &Status{}},
 		APIDescribeNode:   {&DescribeNodeRequest{}, &NodeDescription{}},
 		APIEvents:         {&EventsRequest{}, &EventsResponse{}},
+		APINetwork:        {&NetworkRequest{}, &NetworkResponse{}},
 		APIRemoveNode:     {&RemoveNodeRequest{}, &RemoveNodeResponse{}},
 		APIListGroups:     {&ListGroupsRequest{}, &ListGroupsResponse{}},
 		APIDescribeGroup:  {&DescribeGroupRequest{}, &GroupDescription{}},
@@ -153,7 +154,7 @@ func TestReadme_listsEveryField(t *testing.T) {
 	}
 	inner := map[string]Message{
 		"node": &Node{}, "topic": &Topic{}, "partition": &Partition{}, "change": &LeaderChange{},
-		"peer": &PeerStatus{}, "device": &DeviceStatus{}, "event": &NodeEvent{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
+		"peer": &PeerStatus{}, "device": &DeviceStatus{}, "event": &NodeEvent{}, "reach": &Reach{}, "replica": &NodePartition{}, "group": &GroupListing{}, "member": &GroupMember{},
 		"assigned": &TopicPartitions{}, "offsets": &TopicOffsets{}, "position": &PartitionOffset{},
 	}
 	for name, m := range inner {

@@ -770,3 +770,7 @@ func TestServer_behindTransport(t *testing.T) {
 func (b *fakeBroker) Events(_ context.Context, req EventsRequest) ([]NodeEvent, error) {
 	return nil, nil
 }
+
+func (b *fakeBroker) Network(_ context.Context, req NetworkRequest) ([]Reach, error) {
+	return nil, nil
+}
