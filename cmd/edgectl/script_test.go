@@ -133,7 +133,7 @@ func TestCommands_areThoseOfTheContract(t *testing.T) {
 		}
 	})
 	want := []string{
-		"status", "events [NODE]", "node list", "node describe [NODE]", "node remove NODE",
+		"status", "doctor", "events [NODE]", "node list", "node describe [NODE]", "node remove NODE",
 		"topic create TOPIC", "topic list", "topic describe TOPIC", "topic alter TOPIC", "topic delete TOPIC",
 		"partition list [TOPIC…]", "partition describe TOPIC PARTITION", "partition transfer TOPIC PARTITION",
 		"produce TOPIC", "consume TOPIC", "group list", "group describe GROUP", "group reset GROUP TOPIC", "group delete GROUP",
