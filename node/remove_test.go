@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"edged/metadata"
 	"edged/record"
 	"edged/transport/wire"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // clusterOfFour has a topic t of three replicas on nodes that are registered with all.
@@ -115,16 +118,35 @@ func TestRemove_aNodeThatIsAway(t *testing.T) {
 	}
 }
 
-// With force a node that is alive is emptied, removed, and ends.
+// With force a node that is alive is emptied, removed, and ends, be it the one that leads the metadata,
+// and with records that it alone had.
 func TestRemove_aLiveNodeByForce(t *testing.T) {
 	t.Parallel()
 	nodes := clusterOfFour(t)
-	id := nodes[1].ident.Get().Node
+	id := nodes[0].metadataLeader()
+	slices.SortFunc(nodes, func(a, b *testNode) int { // it comes last
+		if a.ident.Get().Node == id {
+			return 1
+		}
+		return -1
+	})
+	if _, err := (broker{nodes[0].Node}).CreateTopic(t.Context(), wire.CreateTopicRequest{Name: "one", Partitions: 4, Replication: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c := kafkaClient(t, nodes, kgo.DefaultProduceTopic("one"))
+	for i := range 40 {
+		if err := c.ProduceSync(within(t), kgo.StringRecord(fmt.Sprint(i))).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if r, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Force: true}); err != nil || !r.Removed {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	awaitOn(t, nodes[0], []*testNode{nodes[0], nodes[2], nodes[3]})
-	if err := nodes[1].ended(t); err == nil || !strings.Contains(err.Error(), "removed from its cluster") {
+	awaitOn(t, nodes[0], nodes[:3])
+	if got := consume(t, nodes[:3], "one", 40); len(got) != 40 {
+		t.Errorf("%d records are left", len(got))
+	}
+	if err := nodes[3].ended(t); err == nil || !strings.Contains(err.Error(), "removed from its cluster") {
 		t.Errorf("the removed node ended with %v", err)
 	}
 }
