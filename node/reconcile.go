@@ -22,6 +22,9 @@ const reconcileEvery = 30 * time.Second
 // hurry is the pause between looks while something is under way.
 const hurry = 200 * time.Millisecond
 
+// soon is the pause before what came too early is told again: others wait for the replica.
+const soon = 50 * time.Millisecond
+
 // reconciler makes this node what the metadata says. It remembers what it has already told the Core.
 type reconciler struct {
 	n     *Node
@@ -229,7 +232,7 @@ func (r *reconciler) partitions(p *metadata.Picture, asOf uint64) {
 // answered hears from the Core what became of an assignment.
 func (r *reconciler) answered(g record.GroupID, err error) {
 	if errors.Is(err, record.ErrNotReady) && r.early.add(g) {
-		time.AfterFunc(hurry, r.n.wake)
+		time.AfterFunc(soon, r.n.wake)
 	}
 }
 

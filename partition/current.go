@@ -12,7 +12,8 @@ import (
 // replicas are to be made here. After a restart the copy is older than what this node has done
 // itself: it may still name a replica that was removed, and a removed replica that is made again,
 // empty, is a voter that has forgotten everything. The index is asked of the metadata's leader,
-// once in a life, and confirmed by a majority.
+// once in a life, and confirmed by a majority. Until it is known no replica is made here, so a question
+// that was lost is repeated soon.
 type current struct {
 	known bool
 	index uint64
@@ -25,7 +26,7 @@ func (c *Core) askCurrent(g *group) {
 	case c.current.known || g.id != record.MetadataGroup:
 	case g.role == RoleLeader && g.serving:
 		c.current = current{known: true, index: g.committed}
-	case g.role == RoleFollower && g.lead != 0 && c.now >= c.current.asked+c.cfg.Timing.SnapshotTimeout/10:
+	case g.role == RoleFollower && g.lead != 0 && (c.current.asked == 0 || c.now >= c.current.asked+c.cfg.Timing.Tick):
 		c.current.asked = c.now
 		c.guard(g, func() { g.rn.ReadIndex(binary.BigEndian.AppendUint64(nil, uint64(c.cfg.Boot))) })
 		c.touch(g, true)

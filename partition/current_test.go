@@ -72,6 +72,20 @@ func TestCurrent_removedReplicaIsNotMadeAgainByOldMetadata(t *testing.T) {
 	}
 }
 
+// A node that has just started makes no replica before it has asked: it asks as soon as there is a leader,
+// or a topic that is made then is led by those that were quicker.
+func TestCurrent_isLearnedAtOnce(t *testing.T) {
+	s := metadataSim(t, 3)
+	s.await("all nodes know how recent their metadata must be", 50*time.Millisecond, func() bool {
+		for _, n := range s.nodes {
+			if !n.core.current.known {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func TestCurrent_allNodesLearnItAndSleep(t *testing.T) {
 	s := metadataSim(t, 2)
 	s.run(10 * time.Second)
