@@ -109,6 +109,10 @@ try-deb: ## install, run, upgrade, remove and purge the packages of TRY_ARCHES (
 		deploy/deb/try $$arch "$$(ls -t dist/*_$$arch.deb | head -n 1)" $$later/*_$$arch.deb; \
 	done
 
+.PHONY: try-systemd
+try-systemd: ## start, reload, stall and stop the packaged service under a real systemd, in a user-mode Linux (root; user-mode-linux, after try-deb)
+	deploy/systemd/try bin/trees/amd64.tar "$$(ls -t dist/*_amd64.deb | head -n 1)"
+
 .PHONY: acceptance
 acceptance: ## run what a device's service is accepted by, and print a table (an hour; ACCEPTANCE="1 2 7" for some)
 	@deploy/acceptance
