@@ -153,6 +153,7 @@ type appending struct {
 	epoch     record.Epoch
 	timeoutMs int32 // 0: none
 	batch     record.Batch
+	mayJoin   func() bool // see partition.ProduceRequest; may be nil
 }
 
 // appended tells what came of it.
@@ -202,7 +203,7 @@ func (n *Node) append(req appending, done func(appended)) {
 		})
 	}
 	n.host.Load().Produce(&partition.ProduceRequest{
-		Group: g, Batch: req.batch, Acks: partition.Acks(req.acks), Epoch: req.epoch,
+		Group: g, Batch: req.batch, Acks: partition.Acks(req.acks), Epoch: req.epoch, MayJoin: req.mayJoin,
 		Done: func(r partition.ProduceResult) {
 			if timeout != nil {
 				timeout.Stop()

@@ -66,7 +66,7 @@ func (b kafkaBroker) Leads(topic string, number int32) error {
 
 // Produce appends one batch.
 func (b kafkaBroker) Produce(req kafka.ProduceRequest, done func(kafka.ProduceResult)) {
-	b.n.append(appending{topic: req.Topic, partition: req.Partition, acks: req.Acks, epoch: record.NoEpoch, timeoutMs: req.TimeoutMs, batch: req.Batch},
+	b.n.append(appending{topic: req.Topic, partition: req.Partition, acks: req.Acks, epoch: record.NoEpoch, timeoutMs: req.TimeoutMs, batch: req.Batch, mayJoin: req.MayJoin},
 		func(r appended) {
 			done(kafka.ProduceResult{BaseOffset: r.BaseOffset, LogStart: r.LogStart, AppendTime: r.time, Err: r.Err})
 		})

@@ -167,6 +167,47 @@ func TestKafka_timestampLimits(t *testing.T) {
 	}
 }
 
+// A producer that a partition does not know goes on where it is, as in Kafka: the topic may have been made anew, or
+// the producer forgotten. But not behind a batch of its that was refused, and what it sent before is no duplicate.
+func TestKafka_unknownProducerGoesOn(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 1)
+	c := kafkaClient(t, nodes, kgo.MaxVersions(nil))
+	limit := "2000"
+	if _, err := kadm.NewClient(c).CreateTopic(within(t), 1, 1, map[string]*string{metadata.MaxMessageBytes: &limit}, "p"); err != nil {
+		t.Fatal(err)
+	}
+	b := c.SeedBrokers()[0] // one connection for all that is produced
+	send := func(producer int64, sequence int32, size int) error {
+		t.Helper()
+		builder := record.NewBuilder(record.None, 1<<16)
+		builder.SetProducer(producer, 0, sequence)
+		builder.Append(1000, nil, make([]byte, size), nil)
+		batch := builder.Build()
+		req := kmsg.NewPtrProduceRequest()
+		req.Acks, req.TimeoutMillis, req.Version = -1, 5000, 9
+		req.Topics = []kmsg.ProduceRequestTopic{{Topic: "p", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: batch}}}}
+		resp, err := b.Request(within(t), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kerr.ErrorForCode(resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+	}
+	for _, x := range []struct {
+		producer int64
+		sequence int32
+		size     int
+		want     error
+	}{
+		{900, 7, 10, nil}, {900, 8, 10, nil}, {900, 6, 10, kerr.OutOfOrderSequenceNumber}, {900, 7, 10, nil},
+		{901, 0, 3000, kerr.MessageTooLarge}, {901, 1, 10, kerr.UnknownProducerID}, {901, 0, 10, nil}, {901, 1, 10, nil},
+	} {
+		if err := send(x.producer, x.sequence, x.size); !errors.Is(err, x.want) {
+			t.Errorf("producer %d, sequence %d: %v, want %v", x.producer, x.sequence, err, x.want)
+		}
+	}
+}
+
 // A record without a key would be none that compaction may keep or drop; looked for in compressed batches too.
 func TestKafka_compactedTopicsTakeOnlyKeys(t *testing.T) {
 	t.Parallel()

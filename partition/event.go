@@ -28,7 +28,11 @@ type ProduceRequest struct {
 	Batch record.Batch // verified by the caller
 	Acks  Acks
 	Epoch record.Epoch // the leader epoch the client goes by; NoEpoch if it names none
-	Done  func(ProduceResult)
+	// MayJoin, if set, tells whether a producer that the partition does not know may begin at any sequence,
+	// as Kafka has it: it must not if an earlier batch of its was refused on the way, or that one would come
+	// after this one. It is asked when the batch is judged.
+	MayJoin func() bool
+	Done    func(ProduceResult)
 
 	bytes     int64
 	budget    *atomic.Int64 // of the Host that took the request

@@ -286,12 +286,12 @@ func TestProducers_areWhatADumbModelSays(t *testing.T) {
 				if p.batches[i] != w.app {
 					t.Fatalf("producer %d: batch %d is %+v, should be %+v", id, i, p.batches[i], w.app)
 				}
-				if base, fresh, err := p.check(w); fresh || err != nil || base != w.app.base {
+				if base, fresh, err := p.check(w, false); fresh || err != nil || base != w.app.base {
 					t.Fatalf("a retry of %+v: %d %v %v", w, base, fresh, err)
 				}
 			}
 			follows := stamp{id: id, epoch: p.epoch, app: appended{first: addSequence(p.lastSequence(), 1), last: addSequence(p.lastSequence(), 2)}}
-			if _, fresh, err := p.check(follows); !fresh || err != nil {
+			if _, fresh, err := p.check(follows, false); !fresh || err != nil {
 				t.Fatalf("the next batch of %d: %v %v", id, fresh, err)
 			}
 		}

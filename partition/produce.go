@@ -84,7 +84,7 @@ func (c *Core) produce(r *ProduceRequest) {
 	}
 	s := stampOf(r.Batch)
 	if s.id >= 0 {
-		base, fresh, err := g.producer(s.id).check(s)
+		base, fresh, err := g.producer(s.id).check(s, r.MayJoin != nil && r.MayJoin())
 		if err != nil {
 			c.refuse(r, g, err)
 			return

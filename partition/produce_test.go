@@ -152,15 +152,49 @@ func TestProducers_onlyWhatIsAllInTheLogIsADuplicate(t *testing.T) {
 		{0, 30, record.ErrOutOfOrder},
 		{22, 24, record.ErrOutOfOrder},
 	} {
-		if _, fresh, err := p.check(stamp{app: appended{first: x.first, last: x.last}}); fresh || !errors.Is(err, x.want) {
+		if _, fresh, err := p.check(stamp{app: appended{first: x.first, last: x.last}}, false); fresh || !errors.Is(err, x.want) {
 			t.Errorf("%d to %d: %v, %v, want %v", x.first, x.last, fresh, err, x.want)
 		}
 	}
-	if base, fresh, err := p.check(stamp{app: appended{first: 18, last: 20}}); base != 18 || fresh || err != nil {
+	if base, fresh, err := p.check(stamp{app: appended{first: 18, last: 20}}, false); base != 18 || fresh || err != nil {
 		t.Errorf("the last one: %d, %v, %v", base, fresh, err)
 	}
-	if _, fresh, err := p.check(stamp{app: appended{first: 21, last: 23}}); !fresh || err != nil {
+	if _, fresh, err := p.check(stamp{app: appended{first: 21, last: 23}}, false); !fresh || err != nil {
 		t.Errorf("the next one: %v, %v", fresh, err)
+	}
+}
+
+// A producer that is not known may begin anywhere if nothing speaks against it. What it had sent before that
+// is not known to be in the log, so it is no duplicate; and that is not forgotten with a snapshot.
+func TestProducers_joinInTheMiddle(t *testing.T) {
+	seven := stamp{id: 1, app: appended{first: 7, last: 9}}
+	if _, _, err := (*producer)(nil).check(seven, false); !errors.Is(err, record.ErrUnknownProducer) {
+		t.Errorf("it may not: %v", err)
+	}
+	if _, fresh, err := (*producer)(nil).check(seven, true); !fresh || err != nil {
+		t.Errorf("it may: %v, %v", fresh, err)
+	}
+	table := newProducers(3)
+	table.apply(seven)
+	table.apply(stamp{id: 2, app: appended{first: 0, last: 9, base: 3}})
+	again := newProducers(3)
+	if err := again.restore(table.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*producer{table.table[1], again.table[1]} {
+		if _, fresh, err := p.check(stamp{id: 1, app: appended{first: 4, last: 6}}, true); fresh || !errors.Is(err, record.ErrOutOfOrder) {
+			t.Errorf("what came before: %v, %v", fresh, err)
+		}
+		if base, fresh, err := p.check(seven, true); base != 0 || fresh || err != nil {
+			t.Errorf("the first again: %d, %v, %v", base, fresh, err)
+		}
+	}
+	again.apply(stamp{id: 1, epoch: 1, app: appended{first: 0, last: 5, base: 13}})
+	if _, _, err := again.table[1].check(stamp{id: 1, epoch: 1, app: appended{first: 2, last: 3}}, true); !errors.Is(err, record.ErrDuplicateSequence) {
+		t.Errorf("a new epoch begins at 0: %v", err)
+	}
+	if _, _, err := again.table[2].check(stamp{id: 2, app: appended{first: 2, last: 3}}, true); !errors.Is(err, record.ErrDuplicateSequence) {
+		t.Errorf("one that began at 0: %v", err)
 	}
 }
 

@@ -24,6 +24,9 @@ type producer struct {
 	epoch   int16
 	n       uint8
 	batches [batchWindow]appended // oldest first, n of them
+	// joined: its first batch that is known here did not begin at 0, so what lies before it may be
+	// in the log or not.
+	joined bool
 	// tail counts the entries above applied that are reflected here; used in the overlay only.
 	tail int32
 }
@@ -34,6 +37,9 @@ func (p *producer) lastOffset() record.Offset { return p.batches[p.n-1].base }
 func (p *producer) add(epoch int16, a appended) {
 	if epoch != p.epoch {
 		p.epoch, p.n = epoch, 0
+	}
+	if p.n == 0 {
+		p.joined = a.first != 0
 	}
 	if p.n == batchWindow {
 		copy(p.batches[:], p.batches[1:])
@@ -103,11 +109,12 @@ func (t *producers) forgetOldest() {
 }
 
 // check judges a batch against what the partition knows of its producer. ok means append;
-// otherwise err is nil for a batch that was appended before, at base.
-func (p *producer) check(s stamp) (base record.Offset, ok bool, err error) {
+// otherwise err is nil for a batch that was appended before, at base. mayJoin says that a producer
+// that is not known may begin at any sequence.
+func (p *producer) check(s stamp, mayJoin bool) (base record.Offset, ok bool, err error) {
 	switch {
 	case p == nil:
-		if s.app.first != 0 {
+		if s.app.first != 0 && !mayJoin {
 			return 0, false, fmt.Errorf("producer %d, sequence %d: %w", s.id, s.app.first, record.ErrUnknownProducer)
 		}
 		return 0, true, nil
@@ -127,7 +134,7 @@ func (p *producer) check(s stamp) (base record.Offset, ok bool, err error) {
 	switch want := addSequence(p.lastSequence(), 1); {
 	case s.app.first == want:
 		return 0, true, nil
-	case behind(s.app.first, want) && behind(s.app.last, want):
+	case behind(s.app.first, want) && behind(s.app.last, want) && !p.joined:
 		// Everything in it is in the log, in batches that are not remembered one by one. What begins
 		// there and goes beyond it has records that are not: a client takes this error for success.
 		return 0, false, fmt.Errorf("producer %d, sequence %d of which the last %d are known up to %d: %w",
@@ -138,11 +145,13 @@ func (p *producer) check(s stamp) (base record.Offset, ok bool, err error) {
 }
 
 // The stored form: version u8, count u32, then per producer, ordered by id: id i64, epoch i16,
-// n u8 and n times first i32, last i32, base i64. Equal tables give equal bytes.
+// n u8 (with the highest bit if it has joined) and n times first i32, last i32, base i64. Equal tables
+// give equal bytes.
 const (
 	producersVersion  = 1
 	producerFixed     = 8 + 2 + 1
 	producerBatchSize = 4 + 4 + 8
+	joinedBit         = 0x80
 )
 
 func (t *producers) snapshot() []byte {
@@ -158,7 +167,11 @@ func (t *producers) snapshot() []byte {
 		p := t.table[id]
 		b = binary.BigEndian.AppendUint64(b, uint64(id))
 		b = binary.BigEndian.AppendUint16(b, uint16(p.epoch))
-		b = append(b, p.n)
+		n := p.n
+		if p.joined {
+			n |= joinedBit
+		}
+		b = append(b, n)
 		for _, a := range p.batches[:p.n] {
 			b = binary.BigEndian.AppendUint32(b, uint32(a.first))
 			b = binary.BigEndian.AppendUint32(b, uint32(a.last))
@@ -189,7 +202,7 @@ func (t *producers) restore(b []byte) error {
 			return errProducers
 		}
 		id := int64(binary.BigEndian.Uint64(b))
-		p := &producer{epoch: int16(binary.BigEndian.Uint16(b[8:])), n: b[10]}
+		p := &producer{epoch: int16(binary.BigEndian.Uint16(b[8:])), n: b[10] &^ joinedBit, joined: b[10]&joinedBit != 0}
 		b = b[producerFixed:]
 		if p.n == 0 || p.n > batchWindow || len(b) < int(p.n)*producerBatchSize || table[id] != nil || id < 0 {
 			return errProducers

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 
@@ -122,6 +123,9 @@ func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic,
 	out.Partition, out.BaseOffset, out.LogStartOffset = in.Partition, -1, -1
 	batch, err := p.check(req, t.Topic, in)
 	if err != nil {
+		if len(batch) > 0 {
+			p.conn.sequenceOf(t.Topic, in.Partition, batch).answered(err)
+		}
 		p.answerPartition(out, ProduceResult{BaseOffset: -1, LogStart: -1, AppendTime: record.NoTimestamp, Err: err})
 		return
 	}
@@ -133,9 +137,50 @@ func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic,
 	if timeout <= 0 || int64(timeout) > MaxTimeout.Milliseconds() {
 		timeout = int32(defaultTimeout.Milliseconds())
 	}
-	p.conn.s.cfg.Broker.Produce(ProduceRequest{Topic: t.Topic, Partition: in.Partition, Acks: req.Acks, TimeoutMs: timeout, Batch: batch},
-		func(r ProduceResult) { p.answerPartition(out, r) })
+	seq := p.conn.sequenceOf(t.Topic, in.Partition, batch)
+	p.conn.s.cfg.Broker.Produce(ProduceRequest{
+		Topic: t.Topic, Partition: in.Partition, Acks: req.Acks, TimeoutMs: timeout, Batch: batch, MayJoin: seq.mayJoin,
+	}, func(r ProduceResult) {
+		seq.answered(r.Err)
+		p.answerPartition(out, r)
+	})
 }
+
+// sequence is what one connection brings of one producer for one partition. It remembers whether the last
+// batch was refused: what the client sent behind it must not be where the partition begins to know the
+// producer, or it would come before that batch, which the client sends again. A nil one always says so.
+type sequence struct{ refused atomic.Bool }
+
+func (s *sequence) mayJoin() bool { return s != nil && !s.refused.Load() }
+
+func (s *sequence) answered(err error) {
+	if s != nil {
+		s.refused.Store(err != nil)
+	}
+}
+
+// sequenceOf finds the sequence of a batch, nil if it has none or if the connection has too many. It is called
+// by the reader only.
+func (c *conn) sequenceOf(topic string, partition int32, batch record.Batch) *sequence {
+	if batch.ProducerID() < 0 {
+		return nil
+	}
+	var h maphash.Hash
+	h.SetSeed(sequenceSeed)
+	_, _ = h.WriteString(topic) // it never fails
+	key := [2]uint64{h.Sum64() + uint64(partition), uint64(batch.ProducerID())}
+	s := c.sequences[key]
+	if s == nil && len(c.sequences) < maxSequences {
+		if c.sequences == nil {
+			c.sequences = map[[2]uint64]*sequence{}
+		}
+		s = &sequence{}
+		c.sequences[key] = s
+	}
+	return s
+}
+
+var sequenceSeed = maphash.MakeSeed()
 
 // check judges what came for a partition, in Kafka's order.
 func (p *producing) check(req *kmsg.ProduceRequest, topic string, in *kmsg.ProduceRequestTopicPartition) (record.Batch, error) {
@@ -151,7 +196,7 @@ func (p *producing) check(req *kmsg.ProduceRequest, topic string, in *kmsg.Produ
 	if err != nil {
 		// Who does not exist or does not lead says that first.
 		if lookup := p.conn.s.cfg.Broker.Leads(topic, in.Partition); lookup != nil {
-			return nil, lookup
+			return batch, lookup
 		}
 	}
 	return batch, err

@@ -112,6 +112,10 @@ type ProduceRequest struct {
 	Acks      int16 // -1 all, 1 leader, 0 none
 	TimeoutMs int32 // 1 or more; after it the answer is record.ErrTimeout: the batch may or may not be kept
 	Batch     record.Batch
+	// MayJoin tells, at the time when the batch is judged, whether a producer that the partition does not
+	// know may begin at any sequence, as in Kafka: not if an earlier batch of its was refused, which would
+	// then come after this one.
+	MayJoin func() bool
 }
 
 // ProduceResult tells where the batch went.

@@ -41,8 +41,9 @@ type conn struct {
 	requestMem, fetchMem *transport.Share
 	// Since when the present chunk is being read or written, by the server's age; 0: none is.
 	reading, writing atomic.Int64
-	client           atomic.Pointer[string] // name and version of the client's software, if it told
-	rotation         int                    // where the next fetch begins among its partitions; serial requests only
+	client           atomic.Pointer[string]  // name and version of the client's software, if it told
+	sequences        map[[2]uint64]*sequence // by hash of topic and partition, and producer; the reader's
+	rotation         int                     // where the next fetch begins among its partitions; serial requests only
 
 	handlers sync.WaitGroup // the goroutine of a request that is not a produce; added to by the reader only
 	written  chan struct{}  // closed when the writer is gone

@@ -21,6 +21,7 @@ type fakeBroker struct {
 	// hold, if set, keeps the answers of produces until it is closed.
 	hold     chan struct{}
 	produced []ProduceRequest
+	mayJoin   []bool // of each of them, when it came
 	awaited  [][]string
 	altered  []AlterTopic
 	created  []CreateTopic
@@ -205,6 +206,7 @@ func (b *fakeBroker) Produce(req ProduceRequest, done func(ProduceResult)) {
 	p, err := b.leads(req.Topic, req.Partition, record.NoEpoch)
 	b.mu.Lock()
 	b.produced = append(b.produced, req)
+	b.mayJoin = append(b.mayJoin, req.MayJoin())
 	hold := b.hold
 	b.mu.Unlock()
 	if err == nil && p.produce != nil {

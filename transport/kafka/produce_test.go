@@ -271,3 +271,52 @@ func TestInitProducerID(t *testing.T) {
 		seen[id] = true
 	}
 }
+
+// sequenced is a batch of a producer.
+func sequenced(producer byte, sequence byte) record.Batch {
+	return changed(batch(record.None, "v"), 43, 0, 0, 0, 0, 0, 0, 0, producer, 0, 0, 0, 0, 0, sequence)
+}
+
+// What comes on a connection behind a refused batch of the same producer for the same partition must not be
+// where the partition begins to know the producer: the client sends the refused one again.
+func TestProduce_nobodyJoinsBehindARefusedBatch(t *testing.T) {
+	b := start(t)
+	top := b.broker.topic("t", 2)
+	c := b.dial()
+	say := func(c *client, partition int32, batch record.Batch) (mayJoin bool) {
+		t.Helper()
+		ask[*kmsg.ProduceResponse](c, produceOf("t", partition, -1, batch), 9)
+		b.broker.mu.Lock()
+		defer b.broker.mu.Unlock()
+		return b.broker.mayJoin[len(b.broker.mayJoin)-1]
+	}
+	if !say(c, 0, sequenced(1, 7)) {
+		t.Error("the first batch may not")
+	}
+	top.parts[0].produce = record.ErrBusy
+	say(c, 0, sequenced(1, 8))
+	if say(c, 0, sequenced(1, 9)) {
+		t.Error("one behind a refused batch may")
+	}
+	if !say(c, 1, sequenced(1, 9)) || !say(c, 0, sequenced(2, 9)) || !say(b.dial(), 0, sequenced(1, 9)) {
+		t.Error("one of another partition, producer or connection may not")
+	}
+	top.parts[0].produce = nil
+	say(c, 0, sequenced(1, 8))
+	if !say(c, 0, sequenced(1, 9)) {
+		t.Error("one behind a batch that was taken at last may not")
+	}
+	broken := sequenced(1, 10)
+	broken[len(broken)-1] ^= 1
+	ask[*kmsg.ProduceResponse](c, produceOf("t", 0, -1, broken), 9)
+	if say(c, 0, sequenced(1, 11)) {
+		t.Error("one behind a damaged batch may")
+	}
+	many := b.dial()
+	for i := range maxSequences {
+		say(many, 0, changed(sequenced(1, 0), 43, 0, 0, 0, 0, 0, 1, byte(i>>8), byte(i)))
+	}
+	if say(many, 0, sequenced(9, 1)) {
+		t.Error("one of more producers than a connection remembers may")
+	}
+}

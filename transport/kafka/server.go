@@ -41,6 +41,9 @@ const (
 	produceWindow = 3 << 20
 	// maxElements bounds the topics, partitions or groups that one request names.
 	maxElements = 32 << 10
+	// maxSequences bounds the producers' sequences of which a connection knows whether they go on; those
+	// beyond it begin at 0 where they are not known.
+	maxSequences = 256
 	// MaxTimeout bounds in time what a request may ask for; defaultTimeout is for who asks for nothing.
 	MaxTimeout     = 5 * time.Minute
 	defaultTimeout = 30 * time.Second

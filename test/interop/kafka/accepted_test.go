@@ -15,10 +15,6 @@ func init() {
 		"a topic that is named without a partition is in the answer")
 	accept(`^Produce, idempotence, .*LogAppendTime is 1002 in Kafka, -1 in edged`,
 		"a batch that was there before is answered as it was the first time; Kafka gives the time of its last record")
-	accept(`^Produce, idempotence, (unknown producer|up to the wrap|across the wrap|after).*(is NONE in Kafka, UNKNOWN_PRODUCER_ID|is OUT_OF_ORDER_SEQUENCE_NUMBER in Kafka, (UNKNOWN_PRODUCER_ID|NONE)) in edged`,
-		"a producer that a partition does not know begins at sequence 0")
-	accept(`^Produce, idempotence, after the wrap: .*BaseOffset is`,
-		"a producer that a partition does not know begins at sequence 0")
 	accept(`^Produce, idempotence, older than five: .* is OUT_OF_ORDER_SEQUENCE_NUMBER in Kafka, DUPLICATE_SEQUENCE_NUMBER in edged`,
 		"a batch that is all in the log, but not among the five that are remembered, is a duplicate")
 	accept(`^Produce, idempotence, (negative producer with sequence|no epoch): .* is NONE in Kafka, INVALID_RECORD in edged`,

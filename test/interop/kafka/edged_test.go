@@ -28,7 +28,7 @@ func startEdged(t testing.TB) (addr string) {
 	data := filepath.Join(dir, "data")
 	cmd := exec.Command(bin, "--data-dir", data, "--cluster", "interop", "--advertise", "127.0.0.1", "--bootstrap-expect", "1",
 		"--native-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--kafka-addr", "127.0.0.1:0",
-		"--kafka-group-delay", "0")
+		"--kafka-group-delay", "0", "--clock-trust", "always")
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, []string{"HOME=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
