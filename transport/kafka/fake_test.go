@@ -21,7 +21,7 @@ type fakeBroker struct {
 	// hold, if set, keeps the answers of produces until it is closed.
 	hold     chan struct{}
 	produced []ProduceRequest
-	mayJoin   []bool // of each of them, when it came
+	mayJoin  []bool // of each of them, when it came
 	awaited  [][]string
 	altered  []AlterTopic
 	created  []CreateTopic
