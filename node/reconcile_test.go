@@ -103,3 +103,15 @@ func forgetReplica(t *testing.T, dir string, g record.GroupID) {
 		t.Fatal(err)
 	}
 }
+
+// A peer that was given up, because neither gossip nor the registry knew it for a moment, is connected again also when it
+// comes back as it was.
+func TestReconcile_peerThatComesBackAsItWasIsConnectedAgain(t *testing.T) {
+	var a addresses
+	if !a.changed(7, "10.0.0.7:7400", 1) || a.changed(7, "10.0.0.7:7400", 1) {
+		t.Error("an address is news once")
+	}
+	if a.forget(7); !a.changed(7, "10.0.0.7:7400", 1) {
+		t.Error("the peer was given up and its address is no news")
+	}
+}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,14 @@ func encodeCall(op byte, body any) ([]byte, error) {
 	return append([]byte{op}, b...), nil
 }
 
+// decodeBody takes what another node sent. It goes over all of it once before: the library makes room for as many elements
+// as a list claims to have.
 func decodeBody(b []byte, into any) error {
-	if err := msgpack.Unmarshal(b, into); err != nil {
+	err := msgpack.NewDecoder(bytes.NewReader(b)).Skip()
+	if err == nil {
+		err = msgpack.Unmarshal(b, into)
+	}
+	if err != nil {
 		return fmt.Errorf("a call between nodes: %v: %w", err, record.ErrInvalidRequest)
 	}
 	return nil
