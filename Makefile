@@ -217,7 +217,7 @@ demo: build ## run a cluster on this machine, kill its leader, and watch what ha
 	go run ./internal/demo
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME (30s)
+fuzz: ## run every fuzz target for FUZZTIME (30s); what it finds is kept in testdata/fuzz of its package
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^(.*)/[^/]*:func (.*)|\1 \2|' | sort | \
 	while read -r dir target; do \
 		echo "== $$dir $$target"; \
