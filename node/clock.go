@@ -204,6 +204,10 @@ func fileThere(path string) bool {
 // lookAtClock makes events of what has changed.
 func (n *Node) lookAtClock() {
 	for _, text := range n.clock.look(time.Since(n.started)) {
-		n.note(eventClock, text)
+		if n.clock.believed() {
+			n.noteWell(eventClock, text)
+		} else {
+			n.note(eventClock, text)
+		}
 	}
 }

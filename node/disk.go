@@ -82,7 +82,7 @@ func (n *Node) room() bool {
 	ok := n.store.Room(keepFree)
 	if was := n.disk.full.Swap(!ok); was != !ok {
 		if ok {
-			n.note(eventDisk, "the disk has room again: records are taken")
+			n.noteWell(eventDisk, "the disk has room again: records are taken")
 		} else {
 			n.note(eventDisk, fmt.Sprintf("the disk has less than %d MiB free: no records are taken, leadership goes to others that have room", keepFree>>20))
 		}

@@ -155,10 +155,15 @@ func replaceFile(path string, b []byte) error {
 	return err
 }
 
-// note is an event that is logged as well.
+// note is an event that is logged as well, as a warning; noteWell is one that is good news.
 func (n *Node) note(kind, text string, args ...any) {
 	n.notes.add(kind, text)
 	n.log.Warn(text, args...)
+}
+
+func (n *Node) noteWell(kind, text string) {
+	n.notes.add(kind, text)
+	n.log.Info(text)
 }
 
 // dataFile is a small file in the data directory, empty where the node lives in a simulator.

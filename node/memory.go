@@ -37,10 +37,8 @@ func (c Config) Budget() Budget {
 	if n, err := parseBytes(c.MemoryLimit); err == nil && n > 0 {
 		return Budget{n, "memory-limit (" + c.Source("memory-limit") + ")"}
 	}
-	if text := os.Getenv("GOMEMLIMIT"); text != "" {
-		if n := debug.SetMemoryLimit(-1); n < math.MaxInt64 {
-			return Budget{max(n, leastMemory), "$GOMEMLIMIT"}
-		}
+	if n, err := parseBytes(os.Getenv("GOMEMLIMIT")); err == nil && n > 0 {
+		return Budget{max(n, leastMemory), "$GOMEMLIMIT"}
 	}
 	return machineBudget("/")
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -83,6 +84,26 @@ func TestParseBytes(t *testing.T) {
 		if got, err := parseBytes(text); err == nil {
 			t.Errorf("%q is taken for %d", text, got)
 		}
+	}
+}
+
+// The variable says the same before and after the runtime was told.
+func TestConfigBudget_ofTheVariable(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	for text, want := range map[string]int64{"96MiB": 96 << 20, "1KiB": leastMemory} {
+		t.Setenv("GOMEMLIMIT", text)
+		for range 2 {
+			b := DefaultConfig().Budget()
+			if b.Bytes != want || b.Source != "$GOMEMLIMIT" {
+				t.Errorf("%s: %+v", text, b)
+			}
+			b.Apply()
+		}
+	}
+	t.Setenv("GOMEMLIMIT", "off")
+	if b := DefaultConfig().Budget(); b.Source == "$GOMEMLIMIT" {
+		t.Errorf("off: %+v", b)
 	}
 }
 
