@@ -1,4 +1,6 @@
-//go:build linux
+// go-fuse does not build for 32 bits.
+
+//go:build linux && (amd64 || arm64)
 
 package card
 
