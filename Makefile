@@ -221,7 +221,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s); what it finds is kept in test
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^(.*)/[^/]*:func (.*)|\1 \2|' | sort | \
 	while read -r dir target; do \
 		echo "== $$dir $$target"; \
-		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10s "$$dir"; \
+		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x "$$dir"; \
 	done
 
 .PHONY: bench

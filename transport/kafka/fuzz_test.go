@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"io"
 	"log/slog"
 	"net"
 	"reflect"
@@ -64,14 +63,29 @@ func converse(s *Server, in []byte) []byte {
 	done := make(chan struct{})
 	go func() { s.Handler("")(theirs); close(done) }()
 	var out bytes.Buffer
-	read := make(chan struct{})
-	go func() { _, _ = io.Copy(&out, ours); close(read) }()
-	_ = ours.SetWriteDeadline(time.Now().Add(time.Second))
+	read, through := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(read)
+		told := false
+		for buf := make([]byte, 4<<10); ; {
+			n, err := ours.Read(buf)
+			out.Write(buf[:n])
+			if !told && bytes.Contains(out.Bytes(), []byte{0, 0, 0, 99, 0, 0}) {
+				told = true
+				close(through)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	_ = ours.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	_, _ = ours.Write(in)
 	// One more request that is sound: its answer means that all before it is through.
 	_, _ = ours.Write([]byte{0, 0, 0, 10, 0, keyApiVersions, 0, 0, 0, 0, 0, 99, 255, 255})
 	select {
 	case <-read:
+	case <-through:
 	case <-time.After(20 * time.Millisecond):
 	}
 	_ = ours.Close()
