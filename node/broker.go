@@ -291,6 +291,7 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		res.Err = err
 		return res
 	}
+	doubted := false
 	for {
 		changed := part.Changed()
 		v := part.View()
@@ -299,6 +300,15 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 			return res
 		}
 		res.HighWatermark, res.LogStart, res.Epoch = part.HighWatermark(), part.LogStart(), v.Epoch
+		if req.Offset > res.HighWatermark && !doubted {
+			doubted = true
+			select {
+			case <-time.After(doubt):
+			case <-connection.Done():
+			case <-b.n.ctx.Done():
+			}
+			continue
+		}
 		if req.Offset < res.LogStart || req.Offset > res.HighWatermark {
 			res.Err = fmt.Errorf("offset %d, the log has %d to %d: %w", req.Offset, res.LogStart, res.HighWatermark, record.ErrOffsetOutOfRange)
 			return res
@@ -326,6 +336,11 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		}
 	}
 }
+
+// doubt is how long a leader thinks before it says that an offset is beyond its end. One that stood
+// still while the others went on without it hears of that within this time, and a consumer that was
+// told "out of range" would begin its partition again.
+const doubt = time.Second
 
 func afterIf(on bool, d time.Duration) <-chan time.Time {
 	if !on {

@@ -54,3 +54,30 @@ func TestBroker_topicIDIsHeldTo(t *testing.T) {
 		}
 	}
 }
+
+// A leader that does not have an offset yet may be one that stood still while others went on: it
+// thinks before it says that there is no such offset, because consumers then begin anew.
+func TestBroker_offsetBeyondTheEndIsDoubtedFirst(t *testing.T) {
+	t.Parallel()
+	b := broker{startCluster(t, 1)[0].Node}
+	fetch := func(o record.Offset) wire.FetchResponse {
+		return b.Fetch(t.Context(), wire.FetchRequest{Topic: "t", Epoch: record.NoEpoch, Offset: o, MaxBytes: 1 << 10})
+	}
+	behind := make(chan wire.FetchResponse, 1)
+	go func() { behind <- fetch(2) }()
+	for range 3 {
+		batch := record.NewBuilder(record.None, 1<<10)
+		batch.Append(1, nil, []byte("x"), nil)
+		done := make(chan wire.ProduceResponse, 1)
+		b.Produce(wire.ProduceRequest{Topic: "t", Acks: wire.AcksAll, Epoch: record.NoEpoch, Batch: batch.Build()}, func(r wire.ProduceResponse) { done <- r })
+		if r := <-done; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if r := <-behind; r.Err != nil {
+		t.Errorf("an offset that came in time: %v", r.Err)
+	}
+	if r := fetch(9); !errors.Is(r.Err, record.ErrOffsetOutOfRange) {
+		t.Errorf("an offset that did not come: %v", r.Err)
+	}
+}
