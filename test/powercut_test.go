@@ -122,6 +122,9 @@ func TestPowerCut_aNodeAloneKeepsWhatItAcknowledged(t *testing.T) {
 	l.awaitAcks(50)
 	r := l.finish()
 	t.Logf("%d cuts: %s", cuts, r)
+	if len(r.errs) > 0 {
+		t.Logf("%d records were not acknowledged, the first: %v", len(r.errs), r.errs[0])
+	}
 	if r.acked == 0 {
 		t.Error("there was nothing to lose")
 	}
@@ -150,6 +153,9 @@ func TestPowerCut_threeNodesAgree(t *testing.T) {
 	l.awaitAcks(50)
 	r := l.finish()
 	t.Logf("%d cuts: %s", cuts, r)
+	if len(r.errs) > 0 {
+		t.Logf("%d records were not acknowledged, the first: %v", len(r.errs), r.errs[0])
+	}
 	for _, n := range cs.nodes {
 		awaitNoticed(n, count[n])
 	}
