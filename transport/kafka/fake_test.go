@@ -320,7 +320,13 @@ func (b *fakeBroker) ProducerID(context.Context) (int64, error) {
 	return b.nextPID, nil
 }
 
+// fakeLimit bounds the partitions of a topic, as a real broker does.
+const fakeLimit = 1000
+
 func (b *fakeBroker) CreateTopic(_ context.Context, req CreateTopic) (Topic, error) {
+	if req.Partitions > fakeLimit {
+		return Topic{}, record.ErrLimit
+	}
 	if _, err := b.Topic(req.Name); err == nil {
 		return Topic{}, record.ErrTopicExists
 	}
@@ -343,6 +349,9 @@ func (b *fakeBroker) DeleteTopic(_ context.Context, name string) error {
 }
 
 func (b *fakeBroker) AddPartitions(_ context.Context, req AddPartitions) error {
+	if req.Count > fakeLimit {
+		return record.ErrLimit
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.topics[req.Topic]

@@ -104,6 +104,9 @@ func FuzzConversation(f *testing.F) {
 		}
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	many := kmsg.NewPtrCreatePartitionsRequest()
+	many.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "t", Count: 1 << 30}}
+	f.Add(kmsg.NewRequestFormatter().AppendRequest(nil, many, 1))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		broker := newFake()
 		broker.topic("t", 2).parts[0].add(batch(record.None, "v"))
