@@ -158,14 +158,17 @@ func (f *fetching) round() {
 
 // step reads what one partition has.
 func (f *fetching) step(p *fetchPart) (err error) {
-	if p.state, err = p.reader.State(); err != nil {
+	if p.state, err = p.reader.State(); err == nil && p.beyond() {
+		p.state, err = f.thinkAgain(p)
+	}
+	if err != nil {
 		return err
 	}
 	s := &p.state
 	if !s.Serving {
 		return nil // what is above the high watermark may be committed all the same
 	}
-	if at := record.Offset(p.in.FetchOffset); at < s.LogStart && p.next == at || at > s.End {
+	if at := record.Offset(p.in.FetchOffset); at < s.LogStart && p.next == at || p.beyond() {
 		return record.ErrOffsetOutOfRange
 	}
 	for p.next < s.Readable && !f.full {
@@ -194,6 +197,36 @@ func (f *fetching) step(p *fetchPart) (err error) {
 		p.next, f.total = next, f.total+int32(len(batches))
 	}
 	return nil
+}
+
+// beyond tells that the partition ends before what is asked for.
+func (p *fetchPart) beyond() bool {
+	return p.state.Serving && record.Offset(p.in.FetchOffset) > p.state.End
+}
+
+// doubt is how long a leader thinks before it says that an offset is beyond its end. One that stood
+// still while the others went on without it hears of them within this time; a consumer that was told
+// "out of range" would begin the partition again.
+const doubt = time.Second
+
+// thinkAgain gives the state after the doubt, or as soon as it is another one.
+func (f *fetching) thinkAgain(p *fetchPart) (ReadState, error) {
+	over := time.NewTimer(doubt)
+	defer over.Stop()
+	for {
+		changed := p.reader.Changed()
+		s, err := p.reader.State()
+		if err != nil || !s.Serving || record.Offset(p.in.FetchOffset) <= s.End {
+			return s, err
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			return s, nil
+		case <-f.conn.ctx.Done():
+			return s, nil
+		}
+	}
 }
 
 // reserveAll takes memory for all that the answer may hold, once, before anything is read. It waits

@@ -89,7 +89,7 @@ func TestFetch_faults(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			req := fetchOf("t", 2, 0)
 			req.Topics[0].TopicID = id
-			req.MaxWaitMillis = 60_000 // an error is answered at once
+			req.MaxWaitMillis = 60_000 // an error does not wait for that
 			x.change(req)
 			got := parts(ask[*kmsg.FetchResponse](b.dial(), req, x.version))[0]
 			if got.ErrorCode != x.want.Code || got.HighWatermark != x.hw || len(got.RecordBatches) != 0 {
@@ -160,6 +160,27 @@ func TestFetch_aboveTheHighWatermark(t *testing.T) {
 		if got := parts(ask[*kmsg.FetchResponse](b.dial(), fetchOf("t", at, 0), 12))[0]; got.ErrorCode != want || len(got.RecordBatches) != 0 || got.HighWatermark != 1 {
 			t.Errorf("from %d: %+v", at, got)
 		}
+	}
+}
+
+// A leader that stood still while others went on ends before what a consumer has read already. It hears
+// of them in a moment: the consumer is sent there, and not to the beginning of the partition.
+func TestFetch_beyondTheEndOfALeaderThatIsNoneAnyMore(t *testing.T) {
+	b := start(t)
+	p := b.broker.topic("t", 1).parts[0]
+	req := fetchOf("t", 5, 0)
+	req.Topics[0].TopicID = b.broker.topics["t"].id
+	answer := make(chan *kmsg.FetchResponse, 1)
+	conn := b.dial()
+	go func() { answer <- ask[*kmsg.FetchResponse](conn, req, 12) }()
+	select {
+	case r := <-answer:
+		t.Fatalf("answered at once: %v", kerr.ErrorForCode(parts(r)[0].ErrorCode))
+	case <-time.After(50 * time.Millisecond):
+	}
+	p.change(func() { p.leader, p.epoch = 8, 6 })
+	if got := parts(<-answer)[0]; got.ErrorCode != kerr.NotLeaderForPartition.Code {
+		t.Errorf("%v", kerr.ErrorForCode(got.ErrorCode))
 	}
 }
 
