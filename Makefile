@@ -128,8 +128,8 @@ check-binaries: ## look whether what was built into bin/linux-* is static, strip
 .PHONY: check-reproducible
 check-reproducible: ## build REPRODUCE (armv6) twice, from two directories and with two caches, and compare the bytes
 	@a=$$(mktemp -d); b=$$(mktemp -d); trap 'chmod -R u+w $$a $$b; rm -rf $$a $$b' EXIT; \
+	git clone -q . $$a/src; git clone -q $$a/src $$b/src; \
 	for d in $$a $$b; do \
-		git clone -q . $$d/src; \
 		GOCACHE=$$d/cache $(MAKE) --no-print-directory -C $$d/src release RELEASE_PLATFORMS=$(REPRODUCE) DEB_ARCHES=$(REPRODUCE_DEB) VERSION=$(VERSION) >/dev/null; \
 	done; \
 	diff $$a/src/dist/SHA256SUMS $$b/src/dist/SHA256SUMS && cat $$a/src/dist/SHA256SUMS && echo "built twice: the same bytes"
