@@ -413,6 +413,36 @@ func TestProduce_stopsAtTheFirstError(t *testing.T) {
 	})
 }
 
+// The same where the client itself finds that a record is larger than any node takes.
+func TestProduce_stopsAtTheFirstRecordThatNoNodeTakes(t *testing.T) {
+	for name, before := range map[string]time.Duration{"at once": 0, "alone": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 1, func(t *testing.T, c *fakeCluster) {
+				c.addTopic("t", 1)
+				p := c.client().NewProducer(ProducerConfig{StopAtError: true, Linger: 50 * time.Millisecond})
+				var errs []error
+				for _, v := range [][]byte{[]byte("ok1"), make([]byte, wire.DefaultMaxFrame), []byte("ok2"), []byte("ok3")} {
+					if err := p.ProduceTo(t.Context(), 0, Record{Topic: "t", Value: v}, func(a Ack) { errs = append(errs, a.Err) }); err != nil {
+						t.Fatal(err)
+					}
+					if string(v) == "ok1" {
+						time.Sleep(before)
+					}
+				}
+				if err := p.Flush(ctxFor(t, time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				if len(errs) != 4 || errs[0] != nil || !errors.Is(errs[1], record.ErrTooLarge) || !errors.Is(errs[2], ErrStopped) || !errors.Is(errs[3], ErrStopped) {
+					t.Errorf("%v", errs)
+				}
+				if got := c.partition("t", 0).values(); len(got) != 1 || got[0] != "ok1" {
+					t.Errorf("the log holds %q", got)
+				}
+			})
+		})
+	}
+}
+
 // Records share batches only as far as the topic takes them: the one that is too large fails alone.
 func TestProduce_batchesAreAsLargeAsTheTopicTakes(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, c *fakeCluster) {

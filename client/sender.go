@@ -209,7 +209,7 @@ func (s *sender) pushOne(ctx context.Context) bool {
 	}
 	if err := s.p.c.replaced(s.tp.Topic, b.topic); err != nil {
 		s.window.gone(b, err)
-		return true
+		return s.nothingToTell()
 	}
 	if s.conn == nil || s.conn.ended() {
 		if s.window.sent > 0 { // its failures are on their way here as events
@@ -223,11 +223,15 @@ func (s *sender) pushOne(ctx context.Context) bool {
 		b.topic = s.p.c.topicID(s.tp.Topic)
 	}
 	if room := int(s.conn.info.MaxFrame) - wire.FrameSlack; len(b.data) > room {
-		s.window.refuse(b, fmt.Errorf("a batch of %d bytes, the node takes %d at the most: %w", len(b.data), room, record.ErrTooLarge))
-		return true
+		most := s.p.c.batchBytes(s.tp.Topic, room)
+		s.window.refuse(b, fmt.Errorf("a batch of %d bytes, the topic takes %d (max.message.bytes): %w", len(b.data), most, record.ErrTooLarge))
+		return s.nothingToTell()
 	}
 	return s.send(b)
 }
+
+// nothingToTell is false after a batch was given up: who hears of it may want nothing more to be sent.
+func (s *sender) nothingToTell() bool { return len(s.window.done) == 0 }
 
 // connect chooses the node of this round.
 func (s *sender) connect(ctx context.Context) bool {

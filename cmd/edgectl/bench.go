@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edged/client"
+	"edged/record"
 	"edged/transport/wire"
 
 	"github.com/urfave/cli/v2"
@@ -70,8 +71,10 @@ func benchProduce(c *cli.Context) error {
 		return err
 	case records < 1:
 		return usage(c, "--records is %d; it is at least 1", records)
-	case size < 0 || size > maxBenchRecord:
-		return usage(c, "--size is %d; it is 0 to %d", size, maxBenchRecord)
+	case size < 0:
+		return usage(c, "--size is %d; it is at least 0", size)
+	case size > maxBenchRecord: // refused as it would be by a node, which takes less
+		return fmt.Errorf("--size is %d: %w", size, record.ErrTooLarge)
 	case rate < 0:
 		return usage(c, "--rate is %v; it is above 0", rate)
 	}

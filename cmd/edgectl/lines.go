@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"edged/record"
 )
 
 // maxLine bounds one input line in bytes, and with it what produce reads into memory at once.
@@ -29,7 +31,7 @@ func (l *lines) next() (key, value []byte, err error) {
 		part, err := l.in.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxLine {
-			return nil, nil, fmt.Errorf("line %d is longer than %d bytes", l.n+1, maxLine)
+			return nil, nil, fmt.Errorf("line %d is longer than %d bytes: %w", l.n+1, maxLine, record.ErrTooLarge)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue

@@ -89,6 +89,8 @@ func nextStep(err error) string {
 		return "; `edgectl node list` shows all"
 	case is(record.ErrUnknownGroup):
 		return "; `edgectl group list` shows all"
+	case is(record.ErrTooLarge):
+		return "; send smaller records, or let the topic take larger ones: `edgectl topic alter TOPIC --config max.message.bytes=N`, at most 1048588"
 	case is(record.ErrTopicExists):
 		return "; `edgectl topic alter` changes it"
 	case errors.As(err, &lost) && !is(record.ErrNoLeader):
