@@ -18,12 +18,13 @@ import (
 // Gossip is this node's part in the gossip of its cluster. See the package comment for its
 // goroutines. All methods are safe for concurrent use.
 type Gossip struct {
-	cfg     Config
-	log     *slog.Logger
-	addr    string // that others are told
-	members *members
-	leaders *leaders
-	list    *memberlist.Memberlist
+	cfg      Config
+	log      *slog.Logger
+	addr     string // that others are told
+	members  *members
+	leaders  *leaders
+	troubles troubles
+	list     *memberlist.Memberlist
 
 	events chan struct{}
 	wake   chan struct{} // for rejoin

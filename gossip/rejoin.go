@@ -73,24 +73,41 @@ func (g *Gossip) rest(pause time.Duration) (woken, ok bool) {
 	}
 }
 
+// target is an address to look at, and the entry of Config.Join that led to it, if one did.
+type target struct{ addr, join string }
+
 // joinMissing dials some of the addresses that are no live member, and tells whether there were any.
 func (g *Gossip) joinMissing() bool {
 	missing := g.missing()
 	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
 	var wg sync.WaitGroup
-	for _, addr := range missing[:min(len(missing), joinsAtOnce)] {
+	for _, t := range missing[:min(len(missing), joinsAtOnce)] {
 		wg.Go(func() {
-			if _, err := g.list.Join([]string{addr}); err != nil {
-				g.log.Debug("gossip: nobody there", "addr", addr, "err", err)
+			_, err := g.list.Join([]string{t.addr})
+			if err != nil {
+				g.log.Debug("gossip: nobody there", "addr", t.addr, "err", err)
 			}
+			g.noteJoin(t, err)
 		})
 	}
 	wg.Wait()
 	return len(missing) > 0
 }
 
+func (g *Gossip) noteJoin(t target, err error) {
+	switch {
+	case t.join == "" || g.ctx.Err() != nil: // what fails at the end says nothing
+	case err == nil:
+		g.troubles.set(t.join, "")
+	case t.join != t.addr:
+		g.troubles.set(t.join, "("+t.addr+") "+joinTrouble(err))
+	default:
+		g.troubles.set(t.join, joinTrouble(err))
+	}
+}
+
 // missing gives the addresses we know of, resolved, without our own and those of live members.
-func (g *Gossip) missing() []string {
+func (g *Gossip) missing() []target {
 	members := g.members.list()
 	skip := map[string]bool{g.Addr(): true}
 	known := slices.Concat(g.cfg.Join, g.readSaved())
@@ -103,12 +120,24 @@ func (g *Gossip) missing() []string {
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, resolveTime)
 	defer cancel()
-	var out []string
-	for _, addr := range known {
-		for _, a := range resolve(ctx, addr) {
+	var out []target
+	for i, addr := range known {
+		join := ""
+		if i < len(g.cfg.Join) {
+			join = addr
+		}
+		resolved, err := resolve(ctx, addr)
+		if err != nil && join != "" && g.ctx.Err() == nil {
+			g.troubles.set(join, nameTrouble(err))
+		}
+		if join != "" && slices.ContainsFunc(resolved, func(a string) bool { return skip[a] }) {
+			g.troubles.set(join, "") // it leads to somebody, be it to one address of several
+			join = ""
+		}
+		for _, a := range resolved {
 			if !skip[a] {
 				skip[a] = true
-				out = append(out, a)
+				out = append(out, target{a, join})
 			}
 		}
 	}
@@ -116,23 +145,23 @@ func (g *Gossip) missing() []string {
 }
 
 // resolve gives the addresses behind host:port; none if the name is not known right now.
-func resolve(ctx context.Context, addr string) []string {
+func resolve(ctx context.Context, addr string) ([]string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	if ip := net.ParseIP(host); ip != nil {
-		return []string{net.JoinHostPort(ip.String(), port)}
+		return []string{net.JoinHostPort(ip.String(), port)}, nil
 	}
 	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []string
 	for _, ip := range ips {
 		out = append(out, net.JoinHostPort(ip.String(), port))
 	}
-	return out
+	return out, nil
 }
 
 func (g *Gossip) readSaved() []string {

@@ -193,7 +193,7 @@ func (t *Transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	defer cancel()
 	nc, err := t.dial(ctx, addr)
 	if err != nil {
-		return nil, err
+		return nil, dialError{err}
 	}
 	return t.bind(nc, func() {}), nil
 }

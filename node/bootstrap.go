@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type bootstrap struct {
 		text  string
 	}
 	final chan struct{} // a formation message made the proposal final
+	told  toldTroubles  // runBootstrap's
 }
 
 func (b *bootstrap) gossipState() gossip.State {
@@ -58,13 +60,18 @@ func (b *bootstrap) status() string {
 func (n *Node) setBootstrap(state gossip.State, text string) {
 	b := &n.bootstrap
 	b.mu.Lock()
+	base, _, _ := strings.Cut(text, troubleMark)
+	before, _, _ := strings.Cut(b.mu.text, troubleMark)
 	changed := b.mu.state != state || b.mu.text != text
+	baseChanged := b.mu.state != state || base != before
 	stateChanged := b.mu.state != state
 	b.mu.state, b.mu.text = state, text
 	b.mu.Unlock()
 	if changed {
-		n.log.Info(text)
 		n.opts.Status(text)
+	}
+	if baseChanged {
+		n.log.Info(base) // trouble is told apart, and less often
 	}
 	if stateChanged {
 		n.gossip.SetMeta(n.gossipMeta())
@@ -166,10 +173,56 @@ func (n *Node) bootstrapStep() (done bool, err error) {
 		}
 	}
 	if !n.forming() {
-		n.setBootstrap(gossip.StateJoining, "waiting for a node of the cluster at one of the join addresses to let this node in")
+		n.setBootstrap(gossip.StateJoining, n.withTroubles("waiting for a node of the cluster at one of the join addresses to let this node in"))
 		return false, nil
 	}
 	return false, n.tickFormation()
+}
+
+// How long an address may lead to nobody before the log says so, as it does while nodes start one after the
+// other, and how often it is said.
+const (
+	troubleAfter = 3 * time.Second
+	troubleEvery = time.Minute
+)
+
+// toldTroubles is what the log was told about join addresses that lead to nobody.
+type toldTroubles struct{ since, told time.Time }
+
+// due tells whether it is time to say that there is trouble.
+func (t *toldTroubles) due(trouble bool) bool {
+	switch {
+	case !trouble:
+		t.since = time.Time{} // told stays: what comes and goes is not said more often
+	case t.since.IsZero():
+		t.since = time.Now()
+	case time.Since(t.since) >= troubleAfter && (t.told.IsZero() || time.Since(t.told) >= troubleEvery):
+		t.told = time.Now()
+		return true
+	}
+	return false
+}
+
+// troubleMark stands between what a node waits for and why that may not come.
+const troubleMark = "; trouble: "
+
+// maxTroubles is how many addresses are named.
+const maxTroubles = 3
+
+// withTroubles adds to what the node waits for why it may wait for ever, and warns of it.
+func (n *Node) withTroubles(text string) string {
+	lines := n.gossip.Troubles()
+	trouble := strings.Join(lines[:min(len(lines), maxTroubles)], "; ")
+	if more := len(lines) - maxTroubles; more > 0 {
+		trouble += fmt.Sprintf("; and %d more", more)
+	}
+	if n.bootstrap.told.due(trouble != "") {
+		n.log.Warn("this node cannot join: " + trouble)
+	}
+	if trouble == "" {
+		return text
+	}
+	return text + troubleMark + trouble
 }
 
 // forming tells whether this node may take part in forming a cluster.
@@ -202,6 +255,9 @@ func (n *Node) tickFormation() error {
 	n.bootstrap.mu.peers = peers
 	text := n.bootstrap.mu.form.Status(peers)
 	n.bootstrap.mu.Unlock()
+	if len(peers)+1 < n.cfg.BootstrapExpect {
+		text = n.withTroubles(text)
+	}
 	n.setBootstrap(gossip.StateWaiting, text)
 	var wg sync.WaitGroup
 	for _, e := range out.Send {
