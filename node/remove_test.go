@@ -80,7 +80,7 @@ func TestRemove_aNodeThatIsAway(t *testing.T) {
 	// The one with the greatest id goes: of two nodes the lower one connects, and none will with it.
 	slices.SortFunc(nodes, func(a, b *testNode) int { return int(a.ident.Get().Node) - int(b.ident.Get().Node) })
 	id := nodes[3].ident.Get().Node
-	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "alive") {
+	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "use --force") {
 		t.Errorf("a node that is alive: %v", err)
 	}
 	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id + 1000}); !errors.Is(err, record.ErrUnknownNode) {
@@ -160,8 +160,13 @@ func TestRemove_replicasWithNowhereToGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := nodes[2].ident.Get().Node
-	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Force: true}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "add a node") {
+	// The mark stays, so the refusal says so and how to take it back.
+	_, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Force: true})
+	if !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "is leaving and not removed") || !strings.Contains(err.Error(), "when a node joins") || !strings.Contains(err.Error(), "--cancel takes the leaving back") {
 		t.Errorf("%v", err)
+	}
+	if !nodes[0].machine.Picture().Node(id).Leaving {
+		t.Error("the refusal says that the node is leaving, and it is not")
 	}
 	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Cancel: true}); err != nil {
 		t.Error(err)
@@ -195,7 +200,7 @@ func TestRemove_aNodeThatIsNeeded(t *testing.T) {
 	id := nodes[2].ident.Get().Node
 	nodes[2].stop()
 	await(t, "it is away", func() bool { return !nodes[0].up()[id] })
-	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "one/") {
+	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "one/") || !strings.Contains(err.Error(), "use --force") {
 		t.Errorf("%v", err)
 	}
 	if r, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Force: true}); err != nil || !r.Removed || r.Missing != 1 {

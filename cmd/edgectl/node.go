@@ -86,7 +86,9 @@ func nodeRemoveCommand() *cli.Command {
 	cmd.Description = `NODE is an id or a name; where two nodes have one name, only the id will do. What the node
 holds is first made anew on other nodes. If that takes longer than --timeout the command ends
 with exit code 4 and the node goes on being emptied: run it again to finish, or with --cancel
-to keep the node. What no other node can take is made when there is one.
+to keep the node. What no other node can take of a node that is away is made when there is one;
+a node that is alive and holds such is not removed (exit code 5) but goes on leaving, with what
+others could take gone: run it again when a node has joined, or with --cancel.
 
 A node that is alive is refused, and so is one without which a partition has no majority,
 whose records would be lost: --force does it all the same. A removed node never comes
