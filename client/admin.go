@@ -55,12 +55,12 @@ func (a Admin) RemoveNode(ctx context.Context, req wire.RemoveNodeRequest) (wire
 	return resp, err
 }
 
-// LeaderHistory lists past leader changes, newest first.
-func (a Admin) LeaderHistory(ctx context.Context, req wire.LeaderHistoryRequest) ([]wire.LeaderChange, error) {
+// LeaderHistory lists past leader changes, newest first, as the node that answers has seen them.
+func (a Admin) LeaderHistory(ctx context.Context, req wire.LeaderHistoryRequest) (wire.LeaderHistoryResponse, error) {
 	var resp wire.LeaderHistoryResponse
 	req.TimeoutMs = timeoutMs(ctx, req.TimeoutMs)
 	err := a.c.do(ctx, &anyNode{c: a.c}, a.c.attemptTimeout(), wire.APILeaderHistory, &req, &resp)
-	return resp.Changes, err
+	return resp, err
 }
 
 // Network makes a node try the way to each other one.

@@ -43,7 +43,7 @@ func TestAdmin_findsTheMetadataLeader(t *testing.T) {
 		if st, err := a.Status(ctx); err != nil || st.Nodes != 3 {
 			t.Errorf("%+v, %v", st, err)
 		}
-		if h, err := a.LeaderHistory(ctx, wire.LeaderHistoryRequest{Partition: -1}); err != nil || len(h) != 1 || h[0].At.UnixMilli() != 5 {
+		if h, err := a.LeaderHistory(ctx, wire.LeaderHistoryRequest{Partition: -1}); err != nil || len(h.Changes) != 1 || h.Changes[0].At.UnixMilli() != 5 || h.Node < 100 {
 			t.Errorf("%+v, %v", h, err)
 		}
 		if r, err := a.RemoveNode(ctx, wire.RemoveNodeRequest{Node: 102, Force: true}); err != nil || !r.Removed {

@@ -234,12 +234,12 @@ func (b broker) LeaderHistory(_ context.Context, req wire.LeaderHistoryRequest) 
 	if limit <= 0 {
 		limit = historyLength
 	}
-	changes := b.n.history.newest(limit, func(g record.GroupID) bool {
+	changes := withoutEchoes(b.n.history.newest(historyLength, func(g record.GroupID) bool {
 		at, ok := p.Group(g)
 		return ok && (req.Topic == "" || at.Topic.Name == req.Topic) && (req.Partition < 0 || at.Number == req.Partition)
-	})
+	}))
 	out := make([]wire.LeaderChange, 0, len(changes))
-	for _, c := range changes {
+	for _, c := range changes[:min(limit, len(changes))] {
 		at, _ := p.Group(c.Group)
 		out = append(out, wire.LeaderChange{
 			Topic: at.Topic.Name, Partition: at.Number, Epoch: c.Epoch, Leader: c.Leader, At: c.at, Reason: c.Reason,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,25 @@ func (h *history) newest(limit int, want func(record.GroupID) bool) []leaderChan
 			out = append(out, c)
 		}
 	}
+	return out
+}
+
+// withoutEchoes leaves out, of changes that come newest first, those that tell of no leader where there
+// was none before: an election that found nobody, and a partition that begins.
+func withoutEchoes(changes []leaderChange) []leaderChange {
+	led := map[record.GroupID]bool{}
+	told := map[record.GroupID]bool{}
+	var out []leaderChange
+	for _, c := range slices.Backward(changes) {
+		none := c.Leader == record.NoNode
+		first := !told[c.Group]
+		if none && !led[c.Group] && !first {
+			continue
+		}
+		led[c.Group], told[c.Group] = !none, true
+		out = append(out, c)
+	}
+	slices.Reverse(out)
 	return out
 }
 

@@ -86,7 +86,7 @@ func benchProduce(c *cli.Context) error {
 		}
 		err := errors.Join(b.produce(records, rate), p.Close())
 		if err != nil {
-			return err
+			return explained(c.Context, cl, err)
 		}
 		res := newResult(records, records*size, b.took)
 		res.P50, res.P99, res.Max = b.delays.quantile(0.5), b.delays.quantile(0.99), b.delays.max()
@@ -114,7 +114,7 @@ func (b *bench) produce(records int64, rate float64) error {
 		}
 		ctx, cancel := context.WithTimeout(b.c.Context, b.c.Duration("timeout"))
 		sent := time.Now()
-		err := b.p.Produce(ctx, client.Record{Topic: b.c.Args().First(), Value: b.value}, func(a client.Ack) { b.done(sent, a.Err) })
+		err := b.p.Produce(ctx, client.Record{Topic: b.c.Args().First(), Value: b.value}, func(a client.Ack) { b.done(sent, a) })
 		cancel()
 		if err != nil {
 			return err
@@ -128,11 +128,11 @@ func (b *bench) produce(records int64, rate float64) error {
 	return errors.Join(err, b.failure())
 }
 
-func (b *bench) done(sent time.Time, err error) {
+func (b *bench) done(sent time.Time, a client.Ack) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err != nil && b.failed == nil {
-		b.failed = err
+	if a.Err != nil && b.failed == nil {
+		b.failed = notProduced(a)
 	}
 	b.delays.add(time.Since(sent))
 }

@@ -109,7 +109,7 @@ func highWatermark(log []record.Batch) record.Offset {
 // produceError is how topics with certain names answer a produce.
 func produceError(topic string) error {
 	for prefix, err := range map[string]error{
-		"deny": record.ErrRefused, "small": record.ErrTooLarge, "busy": record.ErrBusy, "broken": record.ErrInternal,
+		"deny": record.ErrRefused, "small": record.ErrTooLarge, "busy": record.ErrBusy, "broken": record.ErrInternal, "late": record.ErrTimeout,
 	} {
 		if strings.HasPrefix(topic, prefix) {
 			return err

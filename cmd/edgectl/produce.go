@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edged/client"
+	"edged/record"
 
 	"github.com/urfave/cli/v2"
 )
@@ -152,7 +153,7 @@ func (r *production) run() error {
 	}
 	select {
 	case first := <-r.failed:
-		return first
+		return explained(r.c.Context, r.cl, first)
 	default:
 		return err
 	}
@@ -226,7 +227,7 @@ func (r *production) sendOne(in inputRecord) error {
 	ctx, cancel := context.WithTimeout(r.c.Context, r.c.Duration("timeout"))
 	defer cancel()
 	rec := client.Record{Topic: r.topic, Key: in.key, Value: in.value}
-	done := func(a client.Ack) { r.done(in.line, a.Err) }
+	done := func(a client.Ack) { r.done(in.line, a) }
 	r.records++
 	var err error
 	if r.partition >= 0 {
@@ -241,15 +242,40 @@ func (r *production) sendOne(in inputRecord) error {
 }
 
 // done hears what became of the record of a line.
-func (r *production) done(line int64, err error) {
-	if err == nil {
+func (r *production) done(line int64, a client.Ack) {
+	if a.Err == nil {
 		r.acked.Add(1)
 		return
 	}
 	select {
-	case r.failed <- fmt.Errorf("line %d: %w", line, err):
+	case r.failed <- fmt.Errorf("line %d: %w", line, notProduced(a)):
 	default: // another one was first
 	}
+}
+
+// recordError is the error of a record with its partition.
+type recordError struct {
+	tp  record.TopicPartition
+	err error
+}
+
+func (e *recordError) Error() string { return e.err.Error() }
+func (e *recordError) Unwrap() error { return e.err }
+
+func notProduced(a client.Ack) error {
+	return &recordError{record.TopicPartition{Topic: a.Topic, Partition: a.Partition}, a.Err}
+}
+
+// explained adds to a record that ran out of time what the cluster knows of the cause.
+func explained(ctx context.Context, cl *client.Client, err error) error {
+	var pe *recordError
+	if !errors.As(err, &pe) || !errors.Is(err, record.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if why := hindrances(ctx, cl.Admin(), pe.tp); why != "" {
+		return fmt.Errorf("%w; %s", err, why)
+	}
+	return err
 }
 
 // summary says how it went: JSON on stdout, or one line on stderr.

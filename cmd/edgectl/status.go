@@ -14,7 +14,7 @@ import (
 )
 
 func statusCommand() *cli.Command {
-	return leaf("status", "", "the cluster in a few lines", nil, func(c *cli.Context) error {
+	return described(leaf("status", "", "the cluster in a few lines", nil, func(c *cli.Context) error {
 		return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
 			st, err := cl.Status(ctx)
 			if err != nil {
@@ -24,12 +24,16 @@ func statusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			troubles := diskTroubles(ctx, cl)
 			if c.Bool("json") {
 				return printJSON(c.App.Writer, struct {
 					wire.Status
-					Node   record.NodeID     `json:"answered_by"`
-					Device wire.DeviceStatus `json:"device"`
-				}{st, node.ID, node.Device})
+					Node      record.NodeID     `json:"answered_by"`
+					DataBytes int64             `json:"data_bytes"`      // of that node, -1: not known
+					DiskFree  int64             `json:"disk_free_bytes"` // the same
+					Device    wire.DeviceStatus `json:"device"`
+					Disks     []diskTrouble     `json:"disk_troubles"` // of any node that answers
+				}{st, node.ID, node.DataBytes, node.DiskFree, node.Device, append([]diskTrouble{}, troubles...)})
 			}
 			t := newTable("cluster", fmt.Sprintf("%s (%s)", orDash(st.Cluster), orDash(st.ClusterID)))
 			t.row("nodes", fmt.Sprintf("%d, %d alive", st.Nodes, st.NodesAlive))
@@ -41,10 +45,18 @@ func statusCommand() *cli.Command {
 			}
 			t.row("answered by", strings.TrimSpace(fmt.Sprintf("%d %s", node.ID, node.Name)))
 			deviceRows(t, node)
+			for _, d := range troubles {
+				if d.Node != node.ID {
+					t.row("disk of "+strings.TrimSpace(fmt.Sprintf("%d %s", d.Node, d.Name)), d.text())
+				}
+			}
 			return t.print(c.App.Writer)
 		})
-	})
+	}), statusHelp)
 }
+
+const statusHelp = `Memory, disk, wear and clock are those of the node that answers. The others that are connected with it
+are asked for their disks, two seconds long at the most, and named if one is full or does not answer.`
 
 // deviceRows are the lines about the machine under a node.
 func deviceRows(t *table, n wire.NodeDescription) {

@@ -173,6 +173,7 @@ func (m *LeaderHistoryRequest) walk(w *walker) {
 
 func (m *LeaderHistoryResponse) walk(w *walker) {
 	list(w, &m.Changes, func(c *LeaderChange) { w.message(c) })
+	num(w, &m.Node)
 }
 
 func (m *LeaderChange) walk(w *walker) {

@@ -110,6 +110,7 @@ func (q *request) start() {
 		unary(q, b.TransferLeader)
 	case APILeaderHistory:
 		unary(q, func(ctx context.Context, r LeaderHistoryRequest) (a LeaderHistoryResponse, err error) {
+			a.Node = b.Hello().Node
 			a.Changes, err = b.LeaderHistory(ctx, r)
 			return a, err
 		})

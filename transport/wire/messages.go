@@ -261,6 +261,7 @@ type LeaderHistoryRequest struct {
 // LeaderHistoryResponse holds the changes.
 type LeaderHistoryResponse struct {
 	Changes []LeaderChange `json:"changes"`
+	Node    record.NodeID  `json:"node"` // that answered, and saw them; 0 from an older one
 }
 
 // LeaderChange is one row of `edgectl leader history`.
