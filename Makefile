@@ -151,6 +151,7 @@ interop-kafka: ## compare edged's answers with those of Apache Kafka (needs Java
 CUTS ?= 200
 .PHONY: power-cut
 power-cut: ## cut the power of nodes in the middle of the load, CUTS (200) times for one node and for three, on cards of ext4 over FUSE (root)
+	EDGED_POWER_CUTS=$(CUTS) go test -count=1 ./internal/card
 	EDGED_POWER_CUTS=$(CUTS) go test -count=1 -v -timeout 5h -run '^TestPowerCut_' ./test
 
 .PHONY: test-32

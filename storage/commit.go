@@ -414,15 +414,12 @@ func (w *writer) account() {
 
 // release counts off what is now durably dead.
 func (w *writer) release() {
-	if len(w.dead) == 0 && !w.s.mu.unsynced { // only the writer changes it
-		return
-	}
 	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
 	for _, sl := range w.dead {
 		w.s.mu.refs[sl]--
 	}
 	w.s.mu.unsynced = false
-	w.s.mu.Unlock()
 	w.dead = w.dead[:0]
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -81,6 +82,9 @@ func New(dir string, o Options) (*Card, error) {
 		return nil, err
 	}
 	c.server = server
+	if err := keepFromChildren("/dev/fuse"); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	if err := run("mkfs.ext4", "-q", "-F", "-E", "nodiscard", "-b", "4096", c.image()); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -171,8 +175,30 @@ func (c *Card) flushLocked() {
 	clear(c.cache)
 }
 
+// keepFromChildren keeps a device that this process has open from the programs it starts. A node
+// or a mount that outlives a killed test would else hold the FUSE connection, which then never ends:
+// whatever touches that file system waits for ever.
+func keepFromChildren(device string) error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range open {
+		fd, err := strconv.Atoi(e.Name())
+		if to, lerr := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && lerr == nil && to == device {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// patience is how long a tool may take.
+const patience = time.Minute
+
 func run(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
