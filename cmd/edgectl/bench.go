@@ -194,7 +194,7 @@ func benchConsume(c *cli.Context) error {
 		case want == 0:
 			want = available
 		case want > available:
-			return fmt.Errorf("topic %s has %d records, not %d", c.Args().First(), available, want)
+			return fmt.Errorf("topic %s has %s, not %d", c.Args().First(), countText(available, "record"), want)
 		}
 		if want == 0 {
 			return newResult(0, 0, 0).print(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -55,10 +56,13 @@ func completion(c *cli.Context) error {
 
 // completeTopics offers the topics of the cluster for the first argument, and flags.
 func completeTopics(c *cli.Context, cmd *cli.Command) {
+	// The library takes a flag that is not whole for a mistake and gives no arguments then; it completes
+	// by the process's own as well.
+	if n := len(os.Args); n > 1 && strings.HasPrefix(os.Args[n-2], "-") {
+		cli.DefaultCompleteWithFlags(cmd)(c)
+		return
+	}
 	if c.NArg() > 0 {
-		if strings.HasPrefix(c.Args().Get(c.NArg()-1), "-") {
-			cli.DefaultCompleteWithFlags(cmd)(c)
-		}
 		return
 	}
 	// A completion that fails offers nothing: there is no place for an error.

@@ -22,7 +22,7 @@ func consumeCommand() *cli.Command {
 		&cli.BoolFlag{Name: "follow", Usage: "go on with what comes, until a signal", DisableDefaultText: true},
 		&cli.Int64SliceFlag{Name: "partition", Usage: "read partition `N`; repeatable", DefaultText: "all"},
 		&cli.StringFlag{Name: "group", Usage: "go on where consumer group `NAME` stands, and keep where it came to", DefaultText: "none"},
-		&cli.StringFlag{Name: "format", Value: `%v\n`, Usage: "print each record as `TEXT`"},
+		&cli.StringFlag{Name: "format", Value: `%v\n`, DefaultText: `%v\n`, Usage: "print each record as `TEXT`"},
 		&cli.StringFlag{Name: "null", Usage: "print a null key or value as `TEXT`", DefaultText: "nothing"},
 	}, consume)
 	cmd.Description = `A partition that ends before the offset of --from is read from its end, one that begins after
@@ -125,7 +125,7 @@ func (r *consumption) starts() ([]client.Start, error) {
 	var starts []client.Start
 	for _, p := range asked {
 		if p < 0 || p >= int64(n) {
-			return nil, &notFoundError{fmt.Sprintf("topic %s has %d partitions, none is %d", r.topic, n, p)}
+			return nil, &notFoundError{fmt.Sprintf("topic %s has %s, none is %d", r.topic, countText(n, "partition"), p)}
 		}
 		from, end, err := r.bounds(ctx, int32(p))
 		if err != nil {

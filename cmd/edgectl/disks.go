@@ -84,5 +84,5 @@ func hindrances(ctx context.Context, cl client.Admin, tp record.TopicPartition) 
 	if len(found) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("of the %d replicas of %v, of which a majority has to take a record, %s", len(replicas), tp, strings.Join(found, "; "))
+	return fmt.Sprintf("of the %s of %v, of which a majority has to take a record, %s", countText(len(replicas), "replica"), tp, strings.Join(found, "; "))
 }

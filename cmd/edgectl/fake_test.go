@@ -223,6 +223,9 @@ func (b *fakeBroker) CreateTopic(_ context.Context, req wire.CreateTopicRequest)
 			Replicas: []record.NodeID{fakeNode, deadNode}, Voters: []record.NodeID{fakeNode},
 		})
 	}
+	if req.Name == groupsTopic { // the first of its partitions has no majority
+		t.Partitions[0].Leader, t.Partitions[0].LeaderAddr = record.NoNode, ""
+	}
 	t.logs = make([][]record.Batch, req.Partitions)
 	b.topics[req.Name] = t
 	return wire.CreateTopicResponse{Name: req.Name, ID: t.ID, Partitions: req.Partitions, Replication: t.Replication}, nil

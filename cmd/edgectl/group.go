@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,15 +32,41 @@ func groupList(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
+		missing := coordinatorsMissing(ctx, cl)
 		if c.Bool("json") {
-			return printJSON(c.App.Writer, append([]wire.GroupListing{}, groups...))
+			return errors.Join(printJSON(c.App.Writer, append([]wire.GroupListing{}, groups...)), missing)
 		}
 		t := newTable("GROUP", "STATE", "MEMBERS", "TYPE", "COORDINATOR")
 		for _, g := range groups {
 			t.row(g.Group, g.State, g.Members, orDash(g.ProtocolType), nodeText(g.Coordinator))
 		}
-		return t.print(c.App.Writer)
+		return errors.Join(t.print(c.App.Writer), missing)
 	})
+}
+
+// groupsTopic is the topic in which nodes keep groups: who leads one of its partitions coordinates some.
+const groupsTopic = "__groups"
+
+// coordinatorsMissing is an error if there may be groups that no node can tell of now.
+func coordinatorsMissing(ctx context.Context, cl client.Admin) error {
+	topics, err := describeTopics(ctx, cl, []string{groupsTopic})
+	if errors.Is(err, record.ErrUnknownTopic) {
+		return nil // there has been no group yet
+	}
+	if err != nil {
+		return err
+	}
+	leaderless := 0
+	for _, p := range topics[0].Partitions {
+		if p.Leader == record.NoNode {
+			leaderless++
+		}
+	}
+	if leaderless == 0 {
+		return nil
+	}
+	return fmt.Errorf("the list is not whole: %d of the %s in which groups are kept have no leader; start the nodes that are away (`edgectl node list`): %w",
+		leaderless, countText(len(topics[0].Partitions), "partition"), record.ErrNoCoordinator)
 }
 
 // describedGroup is the shape of group describe.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,8 +58,11 @@ func groupReset(c *cli.Context) error {
 				faults = append(faults, fmt.Errorf("%s/%d: %w", topic, partitions[i], err))
 			}
 		})
+		if len(faults) > 1 {
+			return fmt.Errorf("%w; so it is in %d of %s, and nothing is changed", faults[0], len(faults), countText(len(rows), "partition"))
+		}
 		if len(faults) > 0 {
-			return errors.Join(faults...)
+			return faults[0]
 		}
 		if !c.Bool("dry-run") {
 			offsets := map[record.TopicPartition]record.Offset{}
@@ -102,7 +104,7 @@ func resetPartitions(ctx context.Context, c *cli.Context, cl client.Admin, topic
 	var partitions []int32
 	for _, p := range asked {
 		if p < 0 || p >= n {
-			return nil, &notFoundError{fmt.Sprintf("topic %s has %d partitions, none is %d", topic, n, p)}
+			return nil, &notFoundError{fmt.Sprintf("topic %s has %s, none is %d", topic, countText(n, "partition"), p)}
 		}
 		partitions = append(partitions, int32(p))
 	}

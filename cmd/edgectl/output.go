@@ -40,6 +40,14 @@ func (t *table) print(w io.Writer) error {
 	return out.Flush()
 }
 
+// countText is a number of things: 1 record, 2 records.
+func countText[N ~int | ~int32 | ~int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // nodeText is a node in a table, - for none.
 func nodeText(n record.NodeID) string {
 	if n == record.NoNode {

@@ -75,7 +75,7 @@ func findPartition(ctx context.Context, c *cli.Context, cl client.Admin) (partit
 			return partitionRow{topics[0].Name, p}, nil
 		}
 	}
-	return partitionRow{}, fmt.Errorf("%s has %d partitions, none is %d: %w", topics[0].Name, len(topics[0].Partitions), number, record.ErrUnknownPartition)
+	return partitionRow{}, fmt.Errorf("%s has %s, none is %d: %w", topics[0].Name, countText(len(topics[0].Partitions), "partition"), number, record.ErrUnknownPartition)
 }
 
 func partitionTransfer(c *cli.Context) error {

@@ -144,7 +144,7 @@ func (r *production) run() error {
 		return err
 	}
 	if r.partition >= n {
-		return &notFoundError{fmt.Sprintf("topic %s has %d partitions, none is %d", r.topic, n, r.partition)}
+		return &notFoundError{fmt.Sprintf("topic %s has %s, none is %d", r.topic, countText(n, "partition"), r.partition)}
 	}
 	err = r.send()
 	// Every record is decided at last when its time is over, so this needs no deadline.
@@ -177,7 +177,7 @@ func (r *production) send() error {
 				return err
 			}
 		case <-progress.tick:
-			progress.show("%d records sent, %d acknowledged", r.records, r.acked.Load())
+			progress.show("%s sent, %d acknowledged", countText(r.records, "record"), r.acked.Load())
 		case err := <-r.failed:
 			r.failed <- err // for run
 			return nil
@@ -289,8 +289,8 @@ func (r *production) summary() error {
 			"redirects": st.Redirects, "retries": st.Retries, "seconds": seconds,
 		})
 	}
-	fmt.Fprintf(r.c.App.ErrWriter, "%d records, %d acknowledged, %d failed, %d redirects, %d retries, %.2f s\n",
-		r.records, acked, r.records-acked, st.Redirects, st.Retries, seconds)
+	fmt.Fprintf(r.c.App.ErrWriter, "%s, %d acknowledged, %d failed, %s, %d retries, %.2f s\n",
+		countText(r.records, "record"), acked, r.records-acked, countText(st.Redirects, "redirect"), st.Retries, seconds)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,8 @@ const settingsHelp = `Settings (--config KEY=VALUE):
   max.message.bytes  the largest record batch taken (default: 1 MiB)
   durability         fsync, or relaxed: acknowledged before it is on disks (default: fsync)
   replication        as --replication
-  cleanup.policy     delete
+  cleanup.policy     delete, by the limits above. compact is taken for Kafka's clients, but nothing is
+                     compacted yet: of such a topic nothing is ever deleted (default: delete)
 
 ` + retentionSteps
 
@@ -76,6 +78,7 @@ func topicCreate(c *cli.Context) error {
 		req.Replication = int16(n)
 	}
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
+		warnCompact(c, configs)
 		res, err := cl.CreateTopic(ctx, req)
 		if err != nil {
 			return about("topic", req.Name, err)
@@ -83,7 +86,7 @@ func topicCreate(c *cli.Context) error {
 		if c.Bool("json") {
 			return printJSON(c.App.Writer, res)
 		}
-		_, err = fmt.Fprintf(c.App.Writer, "topic %s has %d partitions, replication %d\n", res.Name, res.Partitions, res.Replication)
+		_, err = fmt.Fprintf(c.App.Writer, "topic %s has %s, replication %d\n", res.Name, countText(res.Partitions, "partition"), res.Replication)
 		return err
 	})
 }
@@ -149,6 +152,7 @@ func topicAlter(c *cli.Context) error {
 		return usage(c, "nothing to change")
 	}
 	return withAdmin(c, func(ctx context.Context, cl client.Admin) error {
+		warnCompact(c, set)
 		if err := cl.AlterTopic(ctx, req); err != nil {
 			return about("topic", req.Name, err)
 		}
@@ -215,10 +219,25 @@ func configArgs(c *cli.Context) (map[string]string, error) {
 	return configs, nil
 }
 
+// warnCompact tells who makes a topic compacted that its records stay.
+func warnCompact(c *cli.Context, configs map[string]string) {
+	if configs["cleanup.policy"] == "compact" {
+		fmt.Fprintln(c.App.ErrWriter, "warning: cleanup.policy=compact deletes nothing yet: all records stay, also with retention.ms or retention.bytes, until the disk is full")
+	}
+}
+
+// noLimit is how the node shows a limit in ms that there is not.
+var noLimit = strconv.FormatInt(math.MaxInt64, 10)
+
+// configText is settings for people.
 func configText(configs map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(configs)) {
-		parts = append(parts, k+"="+configs[k])
+		value := configs[k]
+		if value == noLimit {
+			value = "unlimited"
+		}
+		parts = append(parts, k+"="+value)
 	}
 	return strings.Join(parts, " ")
 }
