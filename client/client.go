@@ -34,6 +34,10 @@ type Config struct {
 	// Silence is how long a node may owe an answer without moving a byte before it counts
 	// as lost. Default: DefaultSilence. It doubles, up to 8 s, for links found slow.
 	Silence time.Duration
+	// StopAtWrongNodes ends a request when no address can be right: none resolves, or what answers there
+	// does not speak the protocol. Without it a request goes on until its time is over, because names may
+	// come to resolve and ports may come to be edged's: a service that starts with its machine wants that.
+	StopAtWrongNodes bool
 	// Logger gets what an operator should see. nil: nothing.
 	Logger *slog.Logger
 }
@@ -81,8 +85,12 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("no node to connect to: give at least one host:port")
 	}
 	for _, addr := range cfg.Nodes {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
 			return nil, fmt.Errorf("node address %q is not HOST:PORT, such as pi1.local:7400", addr)
+		}
+		if n, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil || n == 0 {
+			return nil, fmt.Errorf("node address %q: %q is not a port, which is 1 to 65535", addr, port)
 		}
 	}
 	if cfg.Name == "" {
@@ -222,6 +230,21 @@ func (c *Client) pickFrom(addrs []string, avoid ...string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pickLocked(addrs, avoid)
+}
+
+// hopeless tells that err, and what is known of every address, leaves nobody to ask again.
+func (c *Client) hopeless(err error) bool {
+	if !c.cfg.StopAtWrongNodes || !wrongAddress(err) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, addr := range c.mu.addrs {
+		if p := c.mu.peers[addr]; p == nil || !p.isWrong() {
+			return false
+		}
+	}
+	return true
 }
 
 // failurePause is how long a node that failed is only asked if there is no other.

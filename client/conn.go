@@ -46,6 +46,15 @@ func (e *ConnError) Error() string {
 // Unwrap gives the cause.
 func (e *ConnError) Unwrap() error { return e.Err }
 
+// ErrNotNative is why a connection was given up on which something else than edged answered.
+var ErrNotNative = errors.New("what answers there does not speak edged's native protocol")
+
+// wrongAddress tells of an error that no repetition will help with, as far as can be known.
+func wrongAddress(err error) bool {
+	var lookup *net.DNSError
+	return errors.Is(err, ErrNotNative) || errors.As(err, &lookup) && lookup.IsNotFound && !lookup.IsTemporary
+}
+
 var errSilent = errors.New("the node does not answer")
 
 // reply takes the answer of a request, or the error with which its connection ended. It
@@ -121,6 +130,10 @@ func (cn *conn) hello(ctx context.Context, r *bufio.Reader, name string) error {
 		return helloError(ctx, err)
 	}
 	frame, err := wire.ReadFrame(r, wire.DefaultMaxFrame)
+	var size *wire.FrameSizeError
+	if errors.As(err, &size) {
+		return ErrNotNative
+	}
 	if err != nil {
 		return helloError(ctx, err)
 	}

@@ -29,6 +29,7 @@ type peer struct {
 		dial    *dial // under way, or the last one that failed
 		silence time.Duration
 		failed  time.Time // when a dial or a connection last failed
+		wrong   bool      // the last dial found that the address cannot be right
 	}
 }
 
@@ -80,6 +81,7 @@ func (p *peer) dial(d *dial) {
 	cn, err := openConn(p.c.ctx, p, &p.c.cfg)
 	p.mu.Lock()
 	d.conn, d.err, d.at = cn, err, time.Now()
+	p.mu.wrong = err != nil && wrongAddress(err)
 	if err == nil && !cn.ended() { // if it ends from here on, lost waits for the lock
 		p.mu.conn, p.mu.dial = cn, nil
 	}
@@ -135,6 +137,12 @@ func (p *peer) failedWithin(d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.mu.failed.IsZero() && time.Since(p.mu.failed) < d
+}
+
+func (p *peer) isWrong() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.wrong
 }
 
 // idle tells that nobody would miss the peer.

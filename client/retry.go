@@ -82,7 +82,7 @@ func (c *Client) do(ctx context.Context, r route, perAttempt time.Duration, api 
 		}
 		last = clearer(last, err)
 		v := r.failed(ctx, addr, err)
-		if v == stop {
+		if v == stop || c.hopeless(err) {
 			return err
 		}
 		c.stats.retries.Add(1)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -82,6 +83,7 @@ func oneLine(err error) string {
 // nextStep is what to do about errors that do not say so themselves.
 func nextStep(err error) string {
 	var lost *client.ConnError
+	var lookup *net.DNSError
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
 	case is(record.ErrUnknownTopic):
 		return "; `edgectl topic list` shows all"
@@ -93,6 +95,10 @@ func nextStep(err error) string {
 		return "; send smaller records, or let the topic take larger ones: `edgectl topic alter TOPIC --config max.message.bytes=N`, at most 1048588"
 	case is(record.ErrTopicExists):
 		return "; `edgectl topic alter` changes it"
+	case is(client.ErrNotNative), errors.As(err, &lost) && (is(io.EOF) || is(io.ErrUnexpectedEOF)):
+		return "; --node is the native listener of a node, port 7400 unless native-addr says otherwise, not its Kafka, HTTP or gossip port"
+	case errors.As(err, &lookup):
+		return "; --node names another node"
 	case errors.As(err, &lost) && !is(record.ErrNoLeader):
 		return "; is edged running there? --node names another node"
 	}

@@ -39,7 +39,7 @@ func withClient(c *cli.Context, fn func(cl *client.Client) error) error {
 	if c.Duration("timeout") <= 0 {
 		return usage(c, "--timeout is %v; it is above 0", c.Duration("timeout"))
 	}
-	cl, err := client.New(client.Config{Nodes: nodes(c), Name: "edgectl"})
+	cl, err := client.New(client.Config{Nodes: nodes(c), Name: "edgectl", StopAtWrongNodes: true})
 	if err != nil {
 		return usage(c, "%v", err)
 	}
