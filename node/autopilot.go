@@ -67,7 +67,7 @@ func (n *Node) autopilot(p *metadata.Picture) (more bool) {
 	h := n.host.Load()
 	v := h.Partition(record.MetadataGroup).View()
 	if v.Role != partition.RoleLeader || !v.Serving {
-		return v.Leader == record.NoNode
+		return v.Leader == record.NoNode || v.Role == partition.RoleLeader // nobody rings when it begins to serve
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, askTimeout)
 	defer cancel()

@@ -141,7 +141,7 @@ func (n *Node) enterCluster() error {
 func (n *Node) resume(cluster record.ClusterID) error {
 	st, ok := n.store.State(record.MetadataGroup)
 	if !ok {
-		return fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, the others hold the data", n.cfg.DataDir, cluster)
+		return beyondRestart(fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, the others hold the data", n.cfg.DataDir, cluster))
 	}
 	if st.Err != nil {
 		n.problems.add("the local copy of the metadata is damaged: " + st.Err.Error())
@@ -375,13 +375,13 @@ func (n *Node) join(m gossip.Member) (bool, error) {
 	welcome, err := n.askJoin(ctx, nativeAddr(m))
 	switch {
 	case errors.Is(err, metadata.ErrNodeIDTaken):
-		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)
+		return false, beyondRestart(fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir))
 	case errors.Is(err, metadata.ErrNodeBanned):
 		return false, n.removedError()
 	case errors.Is(err, metadata.ErrNodeStale):
-		return false, err
+		return false, beyondRestart(err)
 	case errors.Is(err, peer.ErrClone): // asking again changes nothing
-		return false, fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir)
+		return false, beyondRestart(fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir))
 	case err != nil:
 		n.setBootstrap(gossip.StateJoining, fmt.Sprintf("node %d of cluster %v does not let this node in yet: %v", m.Node, m.Cluster, err))
 		return false, nil

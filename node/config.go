@@ -128,10 +128,18 @@ func DefaultConfig() Config {
 }
 
 // ConfigError lists every fault of a configuration, each in one line that names the
-// setting, where it was set, what is wrong and what would be right.
-type ConfigError struct{ Faults []string }
+// setting, where it was set, what is wrong and what would be right. It is also what a data directory
+// of no use gives: all that no restart can help with.
+type ConfigError struct {
+	Faults []string
+	cause  error // nil for faults of the settings themselves
+}
 
 func (e *ConfigError) Error() string { return strings.Join(e.Faults, "\n") }
+func (e *ConfigError) Unwrap() error { return e.cause }
+
+// beyondRestart makes an error, whose text is one line, one that no restart can help with.
+func beyondRestart(err error) error { return &ConfigError{Faults: []string{err.Error()}, cause: err} }
 
 // Setting is one field of Config, for whoever builds a command line or prints one.
 type Setting struct {

@@ -44,7 +44,8 @@ func (n *Node) livez(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// readyz says whether clients should come here: in a cluster, registered, storage fine.
+// readyz says whether clients should come here: in a cluster, registered, storage fine and with room, and a
+// cluster that can decide.
 func (n *Node) readyz(w http.ResponseWriter, _ *http.Request) {
 	if err := n.unready(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -66,7 +67,29 @@ func (n *Node) unready() error {
 	if n.machine.Picture().Node(n.ident.Get().Node) == nil {
 		return fmt.Errorf("%w: not registered with the cluster yet", record.ErrNotReady)
 	}
-	return nil
+	if n.host.Load().DiskFull() {
+		return fmt.Errorf("%w: records are refused here until there is room; what is stored can be read", record.ErrDiskFull)
+	}
+	return n.undecided()
+}
+
+// leaderlessAfter is how long the cluster's metadata may be without a leader before the node says that it is
+// not ready: an election is over by then.
+const leaderlessAfter = 3 * time.Second
+
+// undecided says why the cluster can decide nothing, as far as it is known here.
+func (n *Node) undecided() error {
+	if n.metadataLeader() != record.NoNode {
+		return nil
+	}
+	since := n.started
+	if last := n.history.newest(1, func(g record.GroupID) bool { return g == record.MetadataGroup }); len(last) > 0 && last[0].Leader == record.NoNode {
+		since = last[0].at
+	}
+	if time.Since(since) < leaderlessAfter {
+		return nil
+	}
+	return n.noLeader(record.MetadataGroup)
 }
 
 // metrics is every figure that the node exports, in one table.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"edged/metadata"
 	"edged/transport/peer"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,7 +23,13 @@ func (n *Node) checkClone(err error) {
 }
 
 func twinError(err error, dir string) error {
-	return fmt.Errorf("%w; if this card was copied from another node, move %s away and start anew: the node then gets an identity of its own", err, dir)
+	text := fmt.Errorf("%w; if this card was copied from another node, move %s away and start anew: the node then gets an identity of its own", err, dir)
+	for _, e := range []error{peer.ErrClone, metadata.ErrNodeStale, metadata.ErrNodeIDTaken} {
+		if errors.Is(err, e) {
+			return beyondRestart(text)
+		}
+	}
+	return text // a refusal that may pass
 }
 
 // How long a node looks for another one under its identity before it takes part, and how long it waits for

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"edged/gossip"
@@ -162,12 +163,12 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 }
 
 // oneLine makes an error fit for people. What no restart can help with (a directory of a newer
-// version, of something else, or of a node that lost its identity) is a fault of the configuration.
+// version, of something else, or of a node that lost its identity or its data) is a fault of the configuration.
 func oneLine(err error) error {
 	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
-	for _, e := range []error{storage.ErrNewerFormat, storage.ErrNotOurs, storage.ErrIdentityLost} {
+	for _, e := range []error{storage.ErrNewerFormat, storage.ErrNotOurs, storage.ErrIdentityLost, storage.ErrDamaged, storage.ErrLostTail} {
 		if errors.Is(err, e) {
-			return &ConfigError{Faults: []string{text}}
+			return beyondRestart(&lineError{text, err})
 		}
 	}
 	if !strings.Contains(text, ";") {
@@ -232,6 +233,9 @@ func (n *Node) openData() (err error) {
 	}
 	n.clock = newClock(n.opts.Wall, n.opts.ClockSynced, n.cfg.ClockTrust == clockAlways, n.opts.Built, n.dataFile(clockFileName))
 	n.notes = openEventLog(n.dataFile(eventsFileName), n.opts.Wall)
+	if err := n.ident.Damage(); err != nil {
+		n.note(eventDisk, "one of the two copies of the node's identity was damaged and is written anew from the other: "+oneLine(err).Error())
+	}
 	reserve := int64(0)
 	if u, err := n.fs().GetDiskUsage(n.cfg.DataDir); err == nil {
 		reserve = reserveSize(int64(u.TotalBytes))
@@ -425,13 +429,24 @@ func (n *Node) stop() error {
 	n.notes.add(eventStop, "stopped")
 	_ = errors.Join(n.clock.save(true), n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
 	err := n.store.Close()
-	if n.failure() == nil && err == nil {
-		err = n.ident.Update(func(id *storage.Identity) { id.State = stateClean })
-	}
 	if f := n.failure(); f != nil {
 		return f
 	}
-	return err
+	if err == nil {
+		err = n.markClean()
+	} else if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, record.ErrDiskFull) {
+		return err
+	}
+	if err != nil {
+		n.log.Warn("stopped, but that could not be written down; the next start takes this for a stop that was cut off, and recovers", "err", oneLine(err))
+	}
+	return nil
+}
+
+// markClean writes down that this life ended in good order. For that a full disk's reserve is there.
+func (n *Node) markClean() error {
+	storage.GiveUpReserve(n.cfg.DataDir, n.fs(), startRoom)
+	return n.ident.Update(func(id *storage.Identity) { id.State = stateClean })
 }
 
 // handOver gives leadership away and waits, bounded, until it is gone.

@@ -31,6 +31,7 @@ type reconciler struct {
 	told  map[record.GroupID]told
 	dying map[metadata.Tombstone]bool // being removed
 	count int                         // partitions in the cluster at the last look
+	known map[record.NodeID]string    // nodes of the cluster at the last look, for people
 	early notYet
 	doubt time.Time // when alone last asked
 	asked int       // how often it has
@@ -96,6 +97,7 @@ func (r *reconciler) look() (more bool) {
 		n.wasRemoved()
 		return false
 	}
+	r.noteRemoved(p)
 	r.connect(p)
 	r.alone(p)
 	if news := n.led.take(); len(news) > 0 {
@@ -109,6 +111,19 @@ func (r *reconciler) look() (more bool) {
 	r.partitions(p, asOf)
 	r.bury(p)
 	return n.autopilot(p) || more
+}
+
+// noteRemoved makes an event of each node that was taken out of the cluster since the last look.
+func (r *reconciler) noteRemoved(p *metadata.Picture) {
+	for id, name := range r.known {
+		if p.Banned(id) {
+			r.n.noteWell(eventMembership, name+" was removed from the cluster for good")
+		}
+	}
+	r.known = map[record.NodeID]string{}
+	for _, node := range p.NodesSorted() {
+		r.known[node.ID] = r.n.nodeText(node.ID)
+	}
 }
 
 // connect keeps a connection with every node of the cluster, at the address that was heard of last.

@@ -102,6 +102,14 @@ func TestRemove_aNodeThatIsAway(t *testing.T) {
 	if nodes[0].machine.Picture().Node(id) != nil {
 		t.Error("the node is still registered")
 	}
+	for _, n := range left {
+		await(t, "the event of its removal", func() bool {
+			events, _ := n.notes.after(0)
+			return slices.ContainsFunc(events, func(e event) bool {
+				return e.Kind == eventMembership && e.Text == fmt.Sprintf("node %d (test) was removed from the cluster for good", id)
+			})
+		})
+	}
 	// Nobody connects with it any more, and what it tries itself fails at first: it still finds out.
 	back := startNodeWith(t, dir, func(_ *Config, o *Options) {
 		dial, began := o.Dial, time.Now()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,13 +60,19 @@ type IdentityFile struct {
 // before anything is sent to anyone.
 //
 // Errors: ErrLocked if a running node has the directory (then nothing was counted),
-// ErrIdentityLost if there is data but both copies are gone or damaged, ErrNewerFormat, ErrReadOnly.
+// ErrIdentityLost if there is data but both copies are gone or damaged, ErrNotOurs if what is there is
+// somebody else's (nothing is written then), ErrNewerFormat, ErrReadOnly.
 func OpenIdentity(dir string, fs vfs.FS) (*IdentityFile, error) {
 	f := &IdentityFile{fs: fs, dir: dir}
 	store := fs.PathJoin(dir, storeDirName)
 	hasData, err := holdsData(fs, store)
 	if err != nil {
 		return nil, openError(dir, err)
+	}
+	if !hasData {
+		if err := checkOurs(fs, dir); err != nil {
+			return nil, err
+		}
 	}
 	if err := makeDir(fs, store); err != nil {
 		return nil, openError(dir, err)
@@ -89,6 +96,34 @@ func OpenIdentity(dir string, fs vfs.FS) (*IdentityFile, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// ourNames are what a node leaves in its data directory, the small files of package node included.
+var ourNames = []string{
+	identityNames[0], identityNames[1], storeDirName, reserveName, "addresses.json", "members", "events.jsonl", "clock.json", "wear.json",
+}
+
+// checkOurs refuses a directory without an identity that holds what is not ours: a wrong path, most likely.
+// Hidden files and what a fresh file system has are nobody's data.
+func checkOurs(fsys vfs.FS, dir string) error {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return openError(dir, err)
+	}
+	if slices.Contains(names, identityNames[0]) || slices.Contains(names, identityNames[1]) {
+		return nil
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		ours := slices.Contains(ourNames, strings.TrimSuffix(name, ".new"))
+		if !ours && name != "lost+found" && !strings.HasPrefix(name, ".") {
+			return fmt.Errorf("%w: %s holds %q and no node's identity; nothing was written there: --data-dir takes a new or empty directory, or that of a node", ErrNotOurs, dir, name)
+		}
+	}
+	return nil
 }
 
 // holdsData tells whether the engine has ever written in dir.
@@ -175,7 +210,7 @@ func (f *IdentityFile) Update(change func(*Identity)) error {
 	f.serial++ // also after an error: what half stands there must not look equal to what comes
 	for _, name := range identityNames {
 		if err := replaceFile(f.fs, f.dir, name, b); err != nil {
-			return openError(f.dir, fmt.Errorf("write %s: %w", name, err))
+			return placeError("cannot write "+name+" in", f.dir, err)
 		}
 	}
 	f.id = id

@@ -160,6 +160,37 @@ func TestIdentityLostIsRefused(t *testing.T) {
 	}
 }
 
+// A directory of somebody else is refused before anything is written there; what a fresh file system has and
+// what this program leaves is no reason.
+func TestIdentityDirectoryOfSomebodyElseIsRefused(t *testing.T) {
+	for name, refused := range map[string]bool{
+		"passwd": true, "reserved": true, "ssh/": true, "identity.bak": true,
+		"lost+found/": false, ".gitkeep": false, "identity.new": false, "addresses.json": false, "events.jsonl.new": false, "store/": false, "reserve": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			if err := fs.MkdirAll("data", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if dir, ok := strings.CutSuffix(name, "/"); ok {
+				if err := fs.MkdirAll("data/"+dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				writeFile(t, fs, "data/"+name, []byte("x"))
+			}
+			GiveUpReserve("data", fs, 1<<62)
+			_, err := OpenIdentity("data", fs)
+			if errors.Is(err, ErrNotOurs) != refused || !refused && err != nil {
+				t.Fatal(err)
+			}
+			if names, _ := fs.List("data"); refused && len(names) != 1 {
+				t.Errorf("%q were written", names)
+			}
+		})
+	}
+}
+
 func TestIdentityOfANewerVersionIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	f, err := OpenIdentity("data", fs)

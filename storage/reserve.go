@@ -87,8 +87,13 @@ func fillZeros(f vfs.File, size int64) error {
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // GiveUpReserve frees the reserve of a store that is not open, if less than least bytes are free
-// otherwise: a start writes too. It is no error if there is none.
+// otherwise: a start writes too, and so does the end of a stop. It is no error if there is none. In a directory
+// without an identity, which may be somebody else's, nothing is touched.
 func GiveUpReserve(dir string, fs vfs.FS, least int64) {
+	_, err := fs.Stat(fs.PathJoin(dir, identityNames[0]))
+	if _, copyErr := fs.Stat(fs.PathJoin(dir, identityNames[1])); err != nil && copyErr != nil {
+		return
+	}
 	if u, err := fs.GetDiskUsage(dir); err == nil && int64(u.AvailBytes) < least {
 		_ = fs.Remove(fs.PathJoin(dir, reserveName))
 	}

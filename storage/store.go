@@ -267,7 +267,10 @@ func lockError(err error) error {
 }
 
 // openError makes one clear line of an error that the file system or the engine gave.
-func openError(dir string, err error) error {
+func openError(dir string, err error) error { return placeError("cannot open", dir, err) }
+
+// placeError does so for anything that was done to dir.
+func placeError(what, dir string, err error) error {
 	err = oneLine(err)
 	switch {
 	case errors.Is(err, ErrLocked):
@@ -275,11 +278,11 @@ func openError(dir string, err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %s: %w; check the mount and the owner of the directory", ErrReadOnly, dir, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("storage: cannot open %s: %w: %w", dir, record.ErrDiskFull, err)
+		return fmt.Errorf("storage: %s %s: %w: %w", what, dir, record.ErrDiskFull, err)
 	case pebble.IsCorruptionError(err):
 		return fmt.Errorf("%w: %s: %w; %s", ErrDamaged, dir, err, startEmpty)
 	}
-	return fmt.Errorf("storage: cannot open %s: %w", dir, err)
+	return fmt.Errorf("storage: %s %s: %w", what, dir, err)
 }
 
 // engineError makes one clear line of an error of the engine's opening: what the system did not

@@ -119,7 +119,7 @@ func smallDisk(t *testing.T, n *node, mb int) {
 // ballast writes a file that takes up room on the node's disk.
 func ballast(t *testing.T, n *node, mb int) (free func()) {
 	t.Helper()
-	name := filepath.Join(n.data, "ballast")
+	name := filepath.Join(n.data, ".ballast") // hidden: edged takes no directory that holds somebody's files
 	if err := os.WriteFile(name, make([]byte, mb<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -57,8 +57,12 @@ func run(args []string) int {
 	return exitFailed
 }
 
+// impatience is how long after the first signal a second one means that the stop takes too long: a shell, a
+// supervisor or a group of processes sends the same one twice in a moment.
+const impatience = time.Second
+
 // serve runs the node until a signal ends it. The first SIGTERM or SIGINT begins an
-// orderly stop, in which leadership is handed over; a second one ends the process.
+// orderly stop, in which leadership is handed over; a second one, a moment later, ends the process.
 // SIGHUP takes the settings again from where again finds them.
 func serve(cfg node.Config, again func() (node.Config, error)) error {
 	signals := make(chan os.Signal, 3)
@@ -73,15 +77,18 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 	defer sd.close()
 	var running atomic.Pointer[node.Node]
 	go func() {
+		var stopping time.Time
 		for s := range signals {
 			switch n := running.Load(); {
 			case s == syscall.SIGHUP && n != nil && ctx.Err() == nil:
 				reload(n, sd, log, level, again)
 			case s == syscall.SIGHUP: // the settings are fresh, or of no more use
 			case ctx.Err() == nil:
+				stopping = time.Now()
 				log.Info("stopping", "signal", s.String())
 				sd.stopping()
 				cancel()
+			case time.Since(stopping) < impatience:
 			default:
 				fmt.Fprintf(os.Stderr, "edged: stopped at once by a second signal (%v)\n", s)
 				os.Exit(exitFailed)

@@ -59,7 +59,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "listening": listening, "signal": sendSignal, "notified": notified,
+			"exits": exits, "listening": listening, "signal": sendSignal, "notified": notified, "damage-manifest": damageManifest,
 		},
 	})
 }
@@ -97,10 +97,28 @@ func listening(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// signal terminate|interrupt|hangup|kill sends it to the node that listened last.
+// signal terminate|interrupt|hangup|kill… sends them to the node that listened last, at once.
 func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
-	sig := map[string]syscall.Signal{"terminate": syscall.SIGTERM, "interrupt": syscall.SIGINT, "hangup": syscall.SIGHUP, "kill": syscall.SIGKILL}[args[0]]
-	ts.Check(syscall.Kill(ts.Value("scene").(*scene).node.PID, sig))
+	for i, arg := range args {
+		sig := map[string]syscall.Signal{"terminate": syscall.SIGTERM, "interrupt": syscall.SIGINT, "hangup": syscall.SIGHUP, "kill": syscall.SIGKILL}[arg]
+		if err := syscall.Kill(ts.Value("scene").(*scene).node.PID, sig); i == 0 {
+			ts.Check(err) // the first may have ended it
+		}
+	}
+}
+
+// damage-manifest DIR turns a byte in the middle of the store's manifest.
+func damageManifest(ts *testscript.TestScript, _ bool, args []string) {
+	files, err := filepath.Glob(ts.MkAbs(filepath.Join(args[0], "store", "MANIFEST-*")))
+	if err != nil || len(files) == 0 {
+		ts.Fatalf("no manifest: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		ts.Check(err)
+		text[len(text)/2] ^= 0xff
+		ts.Check(os.WriteFile(file, text, 0o600))
+	}
 }
 
 // notified LINE waits until systemd is told the line.
