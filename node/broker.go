@@ -209,6 +209,14 @@ func (n *Node) append(req appending, done func(appended)) {
 				timeout.Stop()
 			}
 			switch {
+			case errors.Is(r.Err, record.ErrOutOfOrder):
+				time.AfterFunc(doubt, func() {
+					if v := part.View(); v.Role != partition.RoleLeader || v.Epoch != r.Epoch {
+						r.Err = &record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}
+					}
+					r.BaseOffset, r.Err = -1, n.redirect(r.Err, g, part)
+					finish(r, record.NoTimestamp)
+				})
 			case r.Err != nil:
 				r.BaseOffset, r.Err = -1, n.redirect(r.Err, g, part)
 				finish(r, record.NoTimestamp)
@@ -337,9 +345,10 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 	}
 }
 
-// doubt is how long a leader thinks before it says that an offset is beyond its end. One that stood
-// still while the others went on without it hears of that within this time, and a consumer that was
-// told "out of range" would begin its partition again.
+// doubt is how long a leader thinks before it says that an offset is beyond its end, or that a
+// producer's sequence does not follow what it has. One that stood still while the others went on
+// without it hears of that within this time. A consumer that was told "out of range" would begin its
+// partition again, and some producers end for good.
 const doubt = time.Second
 
 func afterIf(on bool, d time.Duration) <-chan time.Time {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"edged/record"
 	"edged/transport/wire"
@@ -63,9 +64,7 @@ func TestBroker_offsetBeyondTheEndIsDoubtedFirst(t *testing.T) {
 	fetch := func(o record.Offset) wire.FetchResponse {
 		return b.Fetch(t.Context(), wire.FetchRequest{Topic: "t", Epoch: record.NoEpoch, Offset: o, MaxBytes: 1 << 10})
 	}
-	behind := make(chan wire.FetchResponse, 1)
-	go func() { behind <- fetch(2) }()
-	for range 3 {
+	put := func() {
 		batch := record.NewBuilder(record.None, 1<<10)
 		batch.Append(1, nil, []byte("x"), nil)
 		done := make(chan wire.ProduceResponse, 1)
@@ -74,10 +73,43 @@ func TestBroker_offsetBeyondTheEndIsDoubtedFirst(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
+	put() // now there is a leader that has committed
+	behind := make(chan wire.FetchResponse, 1)
+	go func() { behind <- fetch(3) }()
+	for range 3 {
+		put()
+	}
 	if r := <-behind; r.Err != nil {
 		t.Errorf("an offset that came in time: %v", r.Err)
 	}
 	if r := fetch(9); !errors.Is(r.Err, record.ErrOffsetOutOfRange) {
 		t.Errorf("an offset that did not come: %v", r.Err)
+	}
+}
+
+// The same for a producer's sequence: what it follows may be in the log of another leader by now.
+func TestBroker_sequenceThatDoesNotFollowIsDoubtedFirst(t *testing.T) {
+	t.Parallel()
+	b := broker{startCluster(t, 1)[0].Node}
+	send := func(sequence int32) error {
+		batch := record.NewBuilder(record.None, 1<<10)
+		batch.Append(1, nil, []byte("x"), nil)
+		batch.SetProducer(77, 0, sequence)
+		done := make(chan wire.ProduceResponse, 1)
+		b.Produce(wire.ProduceRequest{Topic: "t", Acks: wire.AcksAll, Epoch: record.NoEpoch, Batch: batch.Build()}, func(r wire.ProduceResponse) { done <- r })
+		return (<-done).Err
+	}
+	if err := send(0); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := send(9); !errors.Is(err, record.ErrOutOfOrder) {
+		t.Errorf("a sequence that does not follow: %v", err)
+	}
+	if took := time.Since(began); took < doubt {
+		t.Errorf("it was refused after %v", took)
+	}
+	if err := send(1); err != nil {
+		t.Errorf("the one that follows: %v", err)
 	}
 }

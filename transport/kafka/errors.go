@@ -74,7 +74,7 @@ func kafkaError(err error) *kerr.Error {
 	if errors.As(err, &known) {
 		return known
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) { // canceled: the client is gone
 		return kerr.RequestTimedOut
 	}
 	if e := codes[record.Code(err)]; e != nil {
