@@ -395,6 +395,10 @@ func flipBit(w *world) {
 	m.renew("DISK REPLACED")
 }
 
+// namesHosts tells of a file with addresses. With a flipped bit one may be a name, which is looked up by the
+// system's resolver: that is no part of the bubble and ends the process.
+func namesHosts(file string) bool { return file == "members" || file == "addresses.json" }
+
 // rot flips one bit of a file that a node keeps and whose name ends so, and says of which. Again puts it right.
 func (w *world) rot(fs *vfs.MemFS, suffix string) (where string, again func(*vfs.MemFS) error, err error) {
 	var names []string
@@ -405,7 +409,7 @@ func (w *world) rot(fs *vfs.MemFS, suffix string) (where string, again func(*vfs
 		}
 		slices.Sort(ls)
 		for _, name := range ls {
-			if st, err := fs.Stat(dir + "/" + name); err == nil && !st.IsDir() && st.Size() > 0 && name != "LOCK" && strings.HasSuffix(name, suffix) {
+			if st, err := fs.Stat(dir + "/" + name); err == nil && !st.IsDir() && st.Size() > 0 && name != "LOCK" && !namesHosts(name) && strings.HasSuffix(name, suffix) {
 				names = append(names, dir+"/"+name)
 			}
 		}
