@@ -42,7 +42,8 @@ type disk struct {
 }
 
 const (
-	// paceBytes is how much of a table may wait unwritten in the system's memory.
+	// paceBytes is a piece of a table or a log. Two pieces of a table may wait unwritten in the
+	// system's memory.
 	paceBytes = 256 << 10
 	// firstPause and longestPause bound the wait after a failed write of a table.
 	firstPause   = 10 * time.Millisecond
@@ -223,10 +224,11 @@ func (d *disk) Rename(oldname, newname string) error {
 // diskFile is a file that is written through a disk.
 type diskFile struct {
 	vfs.File
-	disk       *disk
-	name       string
-	kind       fileKind
-	end, paced int64 // written; pushed to the card
+	disk *disk
+	name string
+	kind fileKind
+	// What is written is on the card up to paced (tables), on its way there up to begun.
+	paced, begun, end int64
 }
 
 func (f *diskFile) Write(p []byte) (int, error) {
@@ -246,11 +248,23 @@ func (f *diskFile) Write(p []byte) (int, error) {
 		return n, err
 	}
 	f.end += int64(n)
-	if f.kind == kindTable && f.end-f.paced >= paceBytes {
-		pushRange(f.File.Fd(), f.paced, f.end-f.paced)
-		f.paced = f.end
+	if f.end-f.begun >= paceBytes {
+		f.pace()
 	}
 	return n, nil
+}
+
+// pace begins to write the newest piece of a table or a log to the card. Of a table it waits for
+// the piece before: one is on its way while the next is made. A log's writer waits at its syncs.
+func (f *diskFile) pace() {
+	if f.kind != kindTable && f.kind != kindLog {
+		return
+	}
+	startRange(f.File.Fd(), f.begun, f.end-f.begun)
+	if f.kind == kindTable && f.begun > f.paced {
+		awaitRange(f.File.Fd(), f.paced, f.begun-f.paced)
+	}
+	f.paced, f.begun = f.begun, f.end
 }
 
 func (f *diskFile) Sync() error     { return f.sync("sync", f.File.Sync) }

@@ -2,5 +2,6 @@
 
 package storage
 
-// pushRange does nothing where the system has no such call.
-func pushRange(fd uintptr, offset, length int64) {}
+// Where the system has no such call nothing is paced.
+func startRange(fd uintptr, offset, length int64) {}
+func awaitRange(fd uintptr, offset, length int64) {}
