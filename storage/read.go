@@ -251,7 +251,8 @@ func (r *reader) currentPoint() (point, error) {
 
 // ReadFrom appends to buf the batches from the one that holds offset from on, whole ones,
 // as long as they end at or before limit and fit into maxBytes; the first one always comes
-// whole. next is the offset to go on with. Nothing is appended if from is limit or later.
+// whole, and a large one (tableBlockBytes) that would just fit may be left for the next call.
+// next is the offset to go on with. Nothing is appended if from is limit or later.
 // buf may be used again by the caller; it is the caller's word that limit is no higher than
 // the high watermark.
 //
@@ -266,28 +267,55 @@ func (s *Store) ReadFrom(id record.GroupID, from, limit record.Offset, maxBytes 
 		if from >= min(limit, r.g.next) {
 			return nil
 		}
-		index, err := r.seekOffset(from)
-		if err != nil {
-			return err
-		}
-		return r.scan(index, r.g.last, func(index uint64, h *stored) (bool, error) {
-			switch {
-			case h.Pos > next: // the one that holds next should have come
-				return false, r.fault(index, "offsets", fmt.Errorf("%w: offset %d", errMissing, next))
-			case h.Kind != KindBatch || h.end() <= next:
-				return true, nil
-			case h.end() > limit, len(out) > len(buf) && int64(len(out)-len(buf)+len(h.Data)) > maxBytes:
-				return false, nil
+		index, hinted := s.cursors.find(id, from)
+		hinted = hinted && index > r.g.base.Index && index <= r.g.last
+		if !hinted {
+			if index, err = r.seekOffset(from); err != nil {
+				return err
 			}
-			out = append(out, h.Data...)
-			next = h.end()
-			return next < limit, nil
-		})
+		}
+		took, err := r.readBatches(index, limit, maxBytes, &out, &next)
+		if hinted && took == 0 { // the log has changed since
+			out, next = buf, from
+			if index, err = r.seekOffset(from); err != nil {
+				return err
+			}
+			took, err = r.readBatches(index, limit, maxBytes, &out, &next)
+		}
+		if err == nil && took > 0 {
+			s.cursors.remember(id, next, took+1)
+		}
+		return err
 	})
 	if err != nil {
 		return buf, from, err
 	}
 	return out, next, nil
+}
+
+// readBatches appends to out what ReadFrom promises, from the entry index on, and sets next. last is
+// the entry it took last, 0 for none.
+func (r *reader) readBatches(index uint64, limit record.Offset, maxBytes int64, out *[]byte, next *record.Offset) (last uint64, err error) {
+	begin := len(*out)
+	err = r.scan(index, r.g.last, func(index uint64, h *stored) (bool, error) {
+		size := int64(len(*out) - begin)
+		switch {
+		case h.Pos > *next: // the one that holds next should have come
+			return false, r.fault(index, "offsets", fmt.Errorf("%w: offset %d", errMissing, *next))
+		case h.Kind != KindBatch || h.end() <= *next:
+			return true, nil
+		case h.end() > limit, size > 0 && size+int64(len(h.Data)) > maxBytes:
+			return false, nil
+		}
+		*out = append(*out, h.Data...)
+		*next, last = h.end(), index
+		// A batch as large as a table's block is alone in it, so the next one is not read only to see
+		// that it does not fit: it is taken to be about as large.
+		size += int64(len(h.Data))
+		fits := len(h.Data) < tableBlockBytes || size+int64(len(h.Data))*7/8 <= maxBytes
+		return *next < limit && fits, nil
+	})
+	return last, err
 }
 
 // OffsetForTime finds the first batch below limit that is not wholly before the log start and

@@ -72,6 +72,8 @@ type Store struct {
 	exchanging sync.Mutex    // held while a bucket's table is exchanged
 	exchanges  atomic.Uint64 // begun and ended ones: odd while one is under way
 
+	cursors cursors // of ReadFrom
+
 	commits, syncs, payload, buckets, reclaimed, stalls, corruptions atomic.Int64
 }
 
