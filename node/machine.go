@@ -9,8 +9,8 @@ import (
 // machine is the metadata as the Core runs it, with a bell: reconcile hears that it has changed.
 type machine struct {
 	*metadata.Cluster
-	applied  atomic.Int64
-	onChange func() // set before the Core starts
+	applied  atomic.Int64 // the last command's entry; 0 while that is not known: none came since a base record
+	onChange func()       // set before the Core starts
 }
 
 func newMachine() *machine { return &machine{Cluster: metadata.New(), onChange: func() {}} }
@@ -34,6 +34,7 @@ func (m *machine) Restore(data []byte) error {
 	if err := m.Cluster.Restore(data); err != nil {
 		return err
 	}
+	m.applied.Store(0)
 	m.onChange()
 	return nil
 }

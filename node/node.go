@@ -415,6 +415,8 @@ func (n *Node) stop() error {
 	n.gossip.Leave(time.Second)
 	n.opts.Status("stopping")
 	n.cancel()
+	failed := n.failure()
+	n.store.EndWaits() // the Host's log writer would else wait for room, and we for it
 	_ = n.http.Close()
 	_ = n.server.Close()
 	_ = n.wire.Close()
@@ -429,8 +431,8 @@ func (n *Node) stop() error {
 	n.notes.add(eventStop, "stopped")
 	_ = errors.Join(n.clock.save(true), n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
 	err := n.store.Close()
-	if f := n.failure(); f != nil {
-		return f
+	if failed != nil {
+		return failed
 	}
 	if err == nil {
 		err = n.markClean()

@@ -10,11 +10,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"edged/metadata"
 	"edged/record"
 	"edged/storage"
 	"edged/transport/peer"
+	"edged/transport/wire"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -124,6 +126,85 @@ func TestStop_onAFullDisk(t *testing.T) {
 	if err := end(n); err != nil {
 		t.Error(err)
 	}
+}
+
+// fullLogFS has no room in its logs while full.
+type fullLogFS struct {
+	vfs.FS
+	full *atomic.Bool
+}
+
+func (f fullLogFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	return fullLog{file, f.full, strings.HasSuffix(name, ".log")}, err
+}
+
+func (f fullLogFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(from, to, c)
+	return fullLog{file, f.full, strings.HasSuffix(to, ".log")}, err
+}
+
+type fullLog struct {
+	vfs.File
+	full *atomic.Bool
+	log  bool
+}
+
+func (f fullLog) Write(p []byte) (int, error) {
+	if f.log && f.full.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// A node whose log waits for room on a full disk stops when it is told to, and keeps what it acknowledged.
+func TestStop_whileTheLogWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	fs := fullLogFS{vfs.NewMem(), &full}
+	start := func() *testNode {
+		n := startNodeWith(t, "data", func(_ *Config, o *Options) { o.FS = fs }, 0)
+		await(t, "ready", func() bool { return n.unready() == nil })
+		return n
+	}
+	send := func(n *testNode) chan wire.ProduceResponse {
+		batch := record.NewBuilder(record.None, 1<<10)
+		batch.Append(1, nil, []byte("x"), nil)
+		done := make(chan wire.ProduceResponse, 1)
+		broker{n.Node}.Produce(wire.ProduceRequest{Topic: "t", Acks: wire.AcksAll, Epoch: record.NoEpoch, Batch: batch.Build()}, func(r wire.ProduceResponse) { done <- r })
+		return done
+	}
+	n := start()
+	if _, err := (broker{n.Node}).CreateTopic(t.Context(), wire.CreateTopicRequest{Name: "t", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	acked := record.Offset(-1)
+	await(t, "a record is taken", func() bool {
+		r := <-send(n)
+		acked = r.BaseOffset
+		return r.Err == nil
+	})
+	full.Store(true)
+	waits := send(n)
+	await(t, "the log waits for room", func() bool { return n.disk.full.Load() })
+	n.cancel()
+	select {
+	case err := <-n.done:
+		n.done <- err
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		full.Store(false) // or the test would never end
+		t.Error("it does not stop")
+	}
+	if r := <-waits; r.Err == nil {
+		t.Error("a record that is not on the disk was acknowledged")
+	}
+	full.Store(false)
+	n = start()
+	p := n.host.Load().Lookup(n.machine.Picture().Topic("t").Partitions[0].Group)
+	await(t, "the record is there", func() bool { return p.HighWatermark() > acked })
 }
 
 // An identity that is mended is said.

@@ -107,7 +107,9 @@ func (s *Store) beginSync(batch *pebble.Batch) (dead []slot, destructions uint64
 	}
 	err = batch.LogData(nil, nil)
 	if err == nil {
+		s.entering.Lock()
 		err = s.db.ApplyNoSyncWait(batch, pebble.Sync)
+		s.entering.Unlock()
 	}
 	if err != nil {
 		return nil, 0, s.fail(err)
@@ -314,21 +316,8 @@ func (w *writer) apply(sync bool) error {
 	} else if err := w.noteBucket(); err != nil {
 		return err
 	}
-	if w.destructive { // readers must not see the deletions without the groups that go with them
-		s.mu.Lock()
-		err := w.applyBatch(sync)
-		w.publishLocked()
-		s.mu.Unlock()
-		if err != nil {
-			return err
-		}
-	} else {
-		if err := w.applyBatch(sync); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		w.publishLocked()
-		s.mu.Unlock()
+	if err := w.enter(sync); err != nil {
+		return err
 	}
 	if sync {
 		if err := w.batch.SyncWait(); err != nil {
@@ -349,6 +338,27 @@ func (w *writer) apply(sync bool) error {
 		s.syncs.Add(1)
 		w.release()
 	}
+	return nil
+}
+
+// enter puts the batch into the engine, and the staged groups before readers.
+func (w *writer) enter(sync bool) error {
+	s := w.s
+	s.entering.Lock()
+	defer s.entering.Unlock()
+	if w.destructive { // readers must not see the deletions without the groups that go with them
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		err := w.applyBatch(sync)
+		w.publishLocked()
+		return err
+	}
+	if err := w.applyBatch(sync); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.publishLocked()
 	return nil
 }
 
@@ -450,7 +460,9 @@ func (w *writer) rotate() error {
 	if w.bucket >= maxBucket {
 		return errors.New("bucket numbers are used up")
 	}
+	s.entering.Lock()
 	flushed, err := s.db.AsyncFlush()
+	s.entering.Unlock()
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (s *Store) dropDirs() error {
 	if err := join(it.Error(), it.Close()); err != nil || !some {
 		return err
 	}
-	if err := s.db.Excise(context.Background(), pebble.KeyRange{Start: start, End: end}); err != nil {
+	if err := s.exciseKeys(start, end); err != nil {
 		return fmt.Errorf("storage: give back old directories: %w", err)
 	}
 	return s.disk.frozenErr()

@@ -102,12 +102,12 @@ func GiveUpReserve(dir string, fs vfs.FS, least int64) {
 // Room tells whether there is room for more records: at least keep bytes beside the reserve. It makes the
 // reserve again when there is room for that too. A file system that cannot tell is written to until it refuses.
 func (s *Store) Room(keep int64) bool {
+	if s.disk.waiting.Load() > 0 {
+		return false
+	}
 	free, _, err := s.FreeSpace()
 	if err != nil {
 		return true
-	}
-	if s.disk.waiting.Load() > 0 {
-		return false
 	}
 	r := s.disk.reserve
 	if r.whole() {
@@ -140,12 +140,14 @@ func (d *disk) withRoom(kind fileKind, op func() error) error {
 	if d.opening.Load() || kind == kindOther {
 		return err // at a start somebody should be told
 	}
+	if kind != kindTable {
+		d.waiting.Add(1) // before anybody who hears of it asks for room
+		defer d.waiting.Add(-1)
+	}
 	d.event(Event{Kind: EventDiskFull, Text: "the disk is full: writing waits for room", Err: fmt.Errorf("%w: %w", record.ErrDiskFull, err)})
 	if kind == kindTable {
 		return err // it is begun anew by the engine, and what is written of it goes
 	}
-	d.waiting.Add(1)
-	defer d.waiting.Add(-1)
 	for wait := firstPause; isFull(err) && d.frozenErr() == nil; wait = min(2*wait, longestPause/4) {
 		if !d.sleep(wait) {
 			return err

@@ -165,3 +165,53 @@ func TestFullDisk_closeEndsTheWait(t *testing.T) {
 		mustClose(t, s)
 	})
 }
+
+// TestFullDisk_reclaimIsNotCaughtByAWriteThatWaits: what gives room back does not wait where Close cannot reach it,
+// and time does not stand still for the write that waits for room.
+func TestFullDisk_reclaimIsNotCaughtByAWriteThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hooks := newHookFS(vfs.NewMem())
+		s := mustOpen(t, hooks, Options{MemTableSize: minMemTableSize})
+		mustCommit(t, s, create(1), create(2), Update{Group: 1, Entries: batches(1, 1, 0, 40, 100)})
+		endBucket := func() error {
+			s.commitMu.Lock()
+			defer s.commitMu.Unlock()
+			return s.w.rotate()
+		}
+		if err := endBucket(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.w.flushed
+		mustCommit(t, s, Update{Group: 1, Remove: true}, Update{Group: 2, Entries: batches(1, 1, 0, 40, 100)})
+		var full atomic.Bool
+		full.Store(true)
+		hooks.set(func(op fsOp) error {
+			if full.Load() && op.kind == opWrite && !op.after {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		rotated, reclaimed := make(chan error, 1), make(chan error, 1)
+		go func() { rotated <- endBucket() }()
+		time.Sleep(time.Minute)
+		if n := s.disk.waiting.Load(); n != 1 {
+			t.Fatalf("%d writes wait for room", n)
+		}
+		go func() {
+			_, err := s.Reclaim()
+			reclaimed <- err
+		}()
+		time.Sleep(time.Minute) // for ever, if it waits for the engine's mutex
+		full.Store(false)
+		if err := <-rotated; err != nil {
+			t.Errorf("the end of the bucket: %v", err)
+		}
+		if err := <-reclaimed; err != nil {
+			t.Errorf("reclaim: %v", err)
+		}
+		if n := s.reclaimed.Load(); n == 0 {
+			t.Error("nothing was given back")
+		}
+		mustClose(t, s)
+	})
+}

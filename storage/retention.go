@@ -168,7 +168,7 @@ func (s *Store) excise(span deadSpan) (int64, error) {
 	start, end := slotSpan(first, last)
 	size, err := s.db.EstimateDiskUsage(start, end)
 	if err == nil {
-		err = s.db.Excise(context.Background(), pebble.KeyRange{Start: start, End: end})
+		err = s.exciseKeys(start, end)
 	}
 	if err == nil {
 		err = s.disk.frozenErr()
@@ -183,6 +183,12 @@ func (s *Store) excise(span deadSpan) (int64, error) {
 	s.mu.Unlock()
 	s.reclaimed.Add(int64(len(span.slots)))
 	return int64(size), nil
+}
+
+func (s *Store) exciseKeys(start, end []byte) error {
+	s.entering.Lock()
+	defer s.entering.Unlock()
+	return s.db.Excise(context.Background(), pebble.KeyRange{Start: start, End: end})
 }
 
 // LiveBytes is the payload of all logs: what the store would take if all dead space was given back.

@@ -132,6 +132,8 @@ func (s *Store) rewrite(sl slot, live *liveSlot) (size int64, err error) {
 
 // exchange puts the table at path in the place of a bucket.
 func (s *Store) exchange(sl slot, path string) error {
+	s.entering.Lock()
+	defer s.entering.Unlock()
 	s.exchanging.Lock()
 	defer s.exchanging.Unlock()
 	s.exchanges.Add(1)

@@ -40,9 +40,13 @@ type Store struct {
 	engine *pebble.Options
 	mark   *mark
 
-	// Lock order: commitMu, mu.
-	commitMu sync.Mutex // held by Commit as a whole
-	w        writer     // under commitMu
+	// Lock order: commitMu, entering, exchanging, mu.
+	commitMu turn   // held by Commit as a whole
+	w        writer // under commitMu
+	// entering is held while something enters the engine's queue of writes: a commit, the end of a bucket,
+	// the removal or exchange of tables. The engine has a mutex of its own there, in which a commit waits for
+	// room on a full disk; who waits for that one cannot be reached by Close.
+	entering turn
 
 	mu struct {
 		sync.RWMutex // held for moments, except while a commit that deletes entries is applied
@@ -69,7 +73,7 @@ type Store struct {
 	rewritten  int           // buckets, in this call
 	unreadable map[slot]bool // buckets that cannot be rewritten
 
-	exchanging sync.Mutex    // held while a bucket's table is exchanged
+	exchanging turn          // held while a bucket's table is exchanged
 	exchanges  atomic.Uint64 // begun and ended ones: odd while one is under way
 
 	cursors cursors // of ReadFrom
@@ -84,7 +88,7 @@ func Open(dir string, fs vfs.FS, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, unreadable: map[slot]bool{}}
+	s := &Store{dir: fs.PathJoin(dir, storeDirName), opts: o, unreadable: map[slot]bool{}, commitMu: newTurn(), entering: newTurn(), exchanging: newTurn()}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.disk = newDisk(fs, s.event)
 	if !o.ReadOnly {
@@ -543,6 +547,10 @@ func (s *Store) FreeSpace() (avail, total int64, err error) {
 	}
 	return int64(u.AvailBytes), int64(u.TotalBytes), nil
 }
+
+// EndWaits comes before Close, for who has to see those end first that call Commit: from here on nothing waits for
+// room on a full disk or for a disk that fails. What is not written by then is an error that ends all writing.
+func (s *Store) EndWaits() { s.disk.release() }
 
 // Close waits for the calls in flight, keeps what Commit took without sync, and reports what
 // went wrong. A second Close returns ErrClosed.
