@@ -22,8 +22,8 @@ type Config struct {
 	ClusterName string // nodes with another one are not heard; 1 to 64 bytes
 	Key         []byte // of 16, 24 or 32 bytes; nil: no encryption
 	BindAddr    string // host:port for TCP and UDP; not used if Transport is set
-	// AdvertiseHost is the address or name under which others reach us, resolved once. Empty: the
-	// host of BindAddr, which must then be one address.
+	// AdvertiseHost is the address or name under which others reach us, resolved once; Move changes it.
+	// Empty: the host of BindAddr, which must then be one address.
 	AdvertiseHost string
 	Join          []string // host:port of nodes to look for, for ever; names are resolved anew each time
 	// SavedFile and Save, if set, remember addresses over a restart. SavedFile is asked before
@@ -81,7 +81,7 @@ func (c *Config) validate() error {
 // memberlist gives the library's settings. ip is empty or the address to advertise.
 func (c *Config) memberlist(t memberlist.Transport, d delegate, ip string) *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
-	mc.Name = c.Meta.memberName()
+	mc.Name = d.members.self().memberName()
 	mc.Transport = t
 	mc.Label = c.ClusterName
 	mc.SecretKey = c.Key

@@ -1,12 +1,17 @@
 package gossip
 
-import "github.com/hashicorp/memberlist"
+import (
+	"sync/atomic"
+
+	"github.com/hashicorp/memberlist"
+)
 
 // delegate is everything that memberlist calls. It runs under memberlist's locks and on its
 // goroutines, so nothing in it blocks, and nothing it reaches leads back into memberlist.
 type delegate struct {
 	members *members
 	leaders *leaders
+	over    *atomic.Bool // this node has moved: what memberlist still says is of the old address
 }
 
 var (
@@ -40,12 +45,22 @@ func (d delegate) MergeRemoteState(b []byte, _ bool) { d.leaders.hear(b, d.leade
 
 func (d delegate) NotifyAlive(n *memberlist.Node) error { return d.members.admit(n.Name, n.Meta) }
 
-func (d delegate) NotifyJoin(n *memberlist.Node) { d.members.alive(n.Name, n.Addr, n.Port, n.Meta) }
+func (d delegate) NotifyJoin(n *memberlist.Node) {
+	if !d.over.Load() {
+		d.members.alive(n.Name, n.Addr, n.Port, n.Meta)
+	}
+}
 
-func (d delegate) NotifyUpdate(n *memberlist.Node) { d.members.alive(n.Name, n.Addr, n.Port, n.Meta) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.NotifyJoin(n) }
 
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.members.dead(n.Name) }
+func (d delegate) NotifyLeave(n *memberlist.Node) {
+	if !d.over.Load() {
+		d.members.dead(n.Name)
+	}
+}
 
 func (d delegate) NotifyConflict(ours, theirs *memberlist.Node) {
-	d.members.conflict(ours.Name, ours.Address(), theirs.Address())
+	if !d.over.Load() {
+		d.members.conflict(ours.Name, ours.Address(), theirs.Address())
+	}
 }

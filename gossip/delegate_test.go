@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,7 +60,7 @@ func newDelegate(limit int) (delegate, *int) {
 	tokens := 0
 	count := func() { tokens++ }
 	return delegate{
-		newMembers(meta(1, 1), limit, forgetMembersOver, count), newLeaders(meta(1, 1).Cluster, limit, count),
+		newMembers(meta(1, 1), limit, forgetMembersOver, count), newLeaders(meta(1, 1).Cluster, limit, count), new(atomic.Bool),
 	}, &tokens
 }
 
@@ -123,7 +124,7 @@ func TestForgedMembersAreRefused(t *testing.T) {
 		"no meta":             func(n *memberlist.Node) { n.Meta = nil },
 		"garbage":             func(n *memberlist.Node) { n.Meta = bytes.Repeat([]byte{0xff}, 100) },
 		"a later format":      func(n *memberlist.Node) { n.Meta = append([]byte{metaFormat + 1}, n.Meta[1:]...) },
-		"cut off":             func(n *memberlist.Node) { n.Meta = n.Meta[:len(n.Meta)-2] },
+		"cut off":             func(n *memberlist.Node) { n.Meta = n.Meta[:len(n.Meta)-metaMoves-2] },
 		"too long":            func(n *memberlist.Node) { n.Meta = append(slices.Clone(n.Meta), make([]byte, maxMeta)...) },
 		"another's name":      func(n *memberlist.Node) { n.Name = "3.1" },
 		"no name":             func(n *memberlist.Node) { n.Name = "" },

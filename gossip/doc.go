@@ -20,6 +20,9 @@
 // same address or another, is a new member there, which nobody refuses; its old name dies
 // quietly. Members takes the highest boot counter of each node id.
 //
+// A node whose address changes while it lives (Move) does the same in small: memberlist refuses a
+// known name at another address, so the node leaves and comes back as "<node id>.<boot counter>.<moves>".
+//
 // # Never back into memberlist
 //
 // memberlist calls the delegate under its own lock, so a call back into it is a deadlock.
@@ -43,7 +46,8 @@
 //
 //	format u8 (1), node i32, instance [16], boot counter u64, boot u64, cluster [16],
 //	native port u16, kafka port u16, http port u16, state u8, expect u8,
-//	name (u8 length + at most 64 bytes), version (u8 length + at most 32 bytes), rest ignored
+//	name (u8 length + at most 64 bytes), version (u8 length + at most 32 bytes),
+//	moves u16 (missing: 0), rest ignored
 //
 // Leaders, in a packet up to maxDelta of those that changed, in the exchange of full state all:
 //

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -18,13 +19,13 @@ import (
 // Gossip is this node's part in the gossip of its cluster. See the package comment for its
 // goroutines. All methods are safe for concurrent use.
 type Gossip struct {
-	cfg      Config
-	log      *slog.Logger
-	addr     string // that others are told
-	members  *members
-	leaders  *leaders
-	troubles troubles
-	list     *memberlist.Memberlist
+	cfg       Config
+	log       *slog.Logger
+	transport memberlist.Transport // outlives each list
+	members   *members
+	leaders   *leaders
+	troubles  troubles
+	at        atomic.Pointer[place]
 
 	events chan struct{}
 	wake   chan struct{} // for rejoin
@@ -33,11 +34,19 @@ type Gossip struct {
 	ctx    context.Context // ends when Leave or Close begins
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	// ending is full while SetMeta, Leave or Close runs, one at a time: memberlist panics on a leave
+	// ending is full while SetMeta, Move, Leave or Close runs, one at a time: memberlist panics on a leave
 	// behind a shutdown. It is no mutex because they wait for time: whoever waits for a mutex
 	// stops virtual time.
 	ending chan struct{}
+	left   bool // guarded by ending
 	closed bool // guarded by ending
+}
+
+// place is where others reach us, and what speaks from there.
+type place struct {
+	addr string // host:port
+	list *memberlist.Memberlist
+	over *atomic.Bool // of its delegate
 }
 
 // Start opens the sockets and begins to look for others. It does not wait for them.
@@ -58,23 +67,69 @@ func Start(cfg Config) (*Gossip, error) {
 		t = own
 	}
 	g := &Gossip{
-		cfg: cfg, log: cfg.Logger,
+		cfg: cfg, log: cfg.Logger, transport: t,
 		events: make(chan struct{}, 1), wake: make(chan struct{}, 1), ending: make(chan struct{}, 1), looked: make(chan struct{}),
 	}
 	g.members = newMembers(cfg.Meta, cfg.Limits.Members, forgetMembersOver, tokens(g.events, g.wake))
 	g.leaders = newLeaders(cfg.Meta.Cluster, cfg.Limits.Groups, tokens(g.events))
-	advertiseIP, port, err := t.FinalAdvertiseAddr(ip, 0)
-	if err == nil {
-		g.addr = net.JoinHostPort(advertiseIP.String(), strconv.Itoa(port))
-		g.list, err = memberlist.Create(cfg.memberlist(t, delegate{g.members, g.leaders}, ip))
-	}
-	if err != nil {
+	if _, err = g.settle(ip); err != nil {
 		_ = t.Shutdown()
-		return nil, fmt.Errorf("gossip: %w", err)
+		return nil, err
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.wg.Go(g.rejoin)
 	return g, nil
+}
+
+// settle begins to speak from an address, and returns the place that was left for it, nil if there was
+// none or it is the same.
+func (g *Gossip) settle(ip string) (old *place, err error) {
+	advertiseIP, port, err := g.transport.FinalAdvertiseAddr(ip, 0)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	now := &place{addr: net.JoinHostPort(advertiseIP.String(), strconv.Itoa(port)), over: new(atomic.Bool)}
+	if old = g.at.Load(); old != nil {
+		if old.addr == now.addr {
+			return nil, nil
+		}
+		old.over.Store(true)
+		g.members.move()
+	}
+	if now.list, err = memberlist.Create(g.cfg.memberlist(lent{g.transport}, delegate{g.members, g.leaders, now.over}, ip)); err != nil {
+		return nil, fmt.Errorf("gossip: %w", err)
+	}
+	g.at.Store(now)
+	return old, nil
+}
+
+// lent is a transport that is not its user's to shut down.
+type lent struct{ memberlist.Transport }
+
+func (lent) Shutdown() error { return nil }
+
+// leaveTime is how long Move tries to tell the others that nobody is to be found at the old address.
+const leaveTime = 500 * time.Millisecond
+
+// Move tells the others that this node is reached at another address from now on. They would take the
+// same name at another address for a clone, so the node leaves and joins again under a new one. Who was
+// known is looked for from there.
+func (g *Gossip) Move(host string) error {
+	ip, err := advertised(host)
+	if err != nil {
+		return err
+	}
+	g.ending <- struct{}{}
+	defer func() { <-g.ending }()
+	if g.left || g.closed {
+		return errClosed
+	}
+	old, err := g.settle(ip)
+	if old != nil {
+		_ = old.list.Leave(leaveTime) // an error only says that nobody has heard it
+		_ = old.list.Shutdown()
+	}
+	return err
 }
 
 // tokens gives a function that leaves a token in each channel where there is none.
@@ -105,7 +160,7 @@ func advertised(host string) (string, error) {
 }
 
 // Addr is where others reach our gossip, host:port.
-func (g *Gossip) Addr() string { return g.addr }
+func (g *Gossip) Addr() string { return g.at.Load().addr }
 
 // SetMeta changes what others are told of this node. Node, Instance, BootCounter and Boot are
 // those of Start. Another Cluster empties the table of leaders. It is refused if it could not be
@@ -122,7 +177,7 @@ func (g *Gossip) SetMeta(m Meta) error {
 	}
 	g.members.setSelf(m)
 	g.leaders.setCluster(m.Cluster)
-	_ = g.list.UpdateNode(time.Nanosecond) // an error only says that nobody has heard it within that time
+	_ = g.at.Load().list.UpdateNode(time.Nanosecond) // an error only says that nobody has heard it within that time
 	g.members.token()
 	return nil
 }
@@ -191,8 +246,9 @@ func (g *Gossip) Leave(timeout time.Duration) error {
 	if g.closed {
 		return errClosed
 	}
+	g.left = true
 	g.cancel()
-	return g.list.Leave(timeout)
+	return g.at.Load().list.Leave(timeout)
 }
 
 // Close ends gossip without a word to the others. It returns when our goroutines have ended;
@@ -205,7 +261,8 @@ func (g *Gossip) Close() error {
 	}
 	g.closed = true
 	g.cancel()
-	err := g.list.Shutdown() // ends dials, streams and with them the joins of rejoin
+	// The transport first: it ends dials, streams and with them the joins of rejoin.
+	err := errors.Join(g.transport.Shutdown(), g.at.Load().list.Shutdown())
 	g.wg.Wait()
 	return err
 }
@@ -216,5 +273,5 @@ func (g *Gossip) Ping(m Member) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("gossip: %w", err)
 	}
-	return g.list.Ping(m.memberName(), addr)
+	return g.at.Load().list.Ping(m.memberName(), addr)
 }

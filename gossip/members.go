@@ -60,8 +60,21 @@ func (ms *members) setSelf(m Meta) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	old := ms.mu.self
-	m.Node, m.Instance, m.BootCounter, m.Boot = old.Node, old.Instance, old.BootCounter, old.Boot
+	m.Node, m.Instance, m.BootCounter, m.Boot, m.Moves = old.Node, old.Instance, old.BootCounter, old.Boot, old.Moves
 	ms.mu.self = m
+}
+
+// move gives us a new name, for another address, and takes the others for gone until they are met from there.
+func (ms *members) move() {
+	ms.mu.Lock()
+	ms.mu.self.Moves++
+	for _, l := range ms.mu.names {
+		if l.Alive {
+			l.Alive, l.died = false, time.Now()
+		}
+	}
+	ms.mu.Unlock()
+	ms.token()
 }
 
 // admit decides whether memberlist may know a name at all.
@@ -165,7 +178,7 @@ func (ms *members) newest(mixes bool) []Member {
 	newest := make(map[record.NodeID]Member, len(ms.mu.names))
 	for _, l := range ms.mu.names {
 		old, known := newest[l.Node]
-		better := l.BootCounter > old.BootCounter
+		better := l.newer(old.Meta)
 		if l.Alive != old.Alive {
 			better = l.Alive
 		}

@@ -52,16 +52,18 @@ type Meta struct {
 	State       State
 	Expect      uint8  // nodes that a bootstrap waits for; 0: not bootstrapping
 	Version     string // of the software; at most MaxVersion bytes
+	Moves       uint16 // how often this life has changed its address; Gossip counts them
 }
 
 const (
 	metaFormat = 1
 	metaFixed  = 1 + 4 + 16 + 8 + 8 + 16 + 2 + 2 + 2 + 1 + 1
+	metaMoves  = 2
 	maxMeta    = 512 // bytes; memberlist's limit
 )
 
 // The longest Meta fits memberlist's limit, with room for later fields.
-var _ [maxMeta - (metaFixed + 1 + MaxName + 1 + MaxVersion) - 256]struct{}
+var _ [maxMeta - (metaFixed + 1 + MaxName + 1 + MaxVersion + metaMoves) - 256]struct{}
 
 // validate finds what would not be understood elsewhere.
 func (m Meta) validate() error {
@@ -84,9 +86,18 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// memberName is the node's name in memberlist, for this life.
+// memberName is the node's name in memberlist, for this life at this address.
 func (m Meta) memberName() string {
-	return m.Node.String() + "." + strconv.FormatUint(m.BootCounter, 10)
+	name := m.Node.String() + "." + strconv.FormatUint(m.BootCounter, 10)
+	if m.Moves > 0 {
+		name += "." + strconv.FormatUint(uint64(m.Moves), 10)
+	}
+	return name
+}
+
+// newer tells which of two names of one node is the later one.
+func (m Meta) newer(o Meta) bool {
+	return m.BootCounter > o.BootCounter || m.BootCounter == o.BootCounter && m.Moves > o.Moves
 }
 
 // mixes tells that two nodes may know each other: they are of one cluster, or one of them is
@@ -96,7 +107,7 @@ func (m Meta) mixes(o Meta) bool {
 }
 
 func (m Meta) encode() []byte {
-	b := make([]byte, 0, metaFixed+1+len(m.Name)+1+len(m.Version))
+	b := make([]byte, 0, metaFixed+1+len(m.Name)+1+len(m.Version)+metaMoves)
 	b = binary.BigEndian.AppendUint32(append(b, metaFormat), uint32(m.Node))
 	b = append(b, m.Instance[:]...)
 	b = binary.BigEndian.AppendUint64(b, m.BootCounter)
@@ -107,7 +118,8 @@ func (m Meta) encode() []byte {
 	b = binary.BigEndian.AppendUint16(b, m.HTTPPort)
 	b = append(b, byte(m.State), m.Expect)
 	b = append(append(b, byte(len(m.Name))), m.Name...)
-	return append(append(b, byte(len(m.Version))), m.Version...)
+	b = append(append(b, byte(len(m.Version))), m.Version...)
+	return binary.BigEndian.AppendUint16(b, m.Moves)
 }
 
 // parseMeta reads a Meta. Bytes behind the known fields are left for later versions.
@@ -129,7 +141,10 @@ func parseMeta(b []byte) (Meta, error) {
 	var okName, okVersion bool
 	rest := b[metaFixed:]
 	m.Name, rest, okName = cutShort(rest)
-	m.Version, _, okVersion = cutShort(rest)
+	m.Version, rest, okVersion = cutShort(rest)
+	if len(rest) >= metaMoves { // earlier versions had none
+		m.Moves = binary.BigEndian.Uint16(rest)
+	}
 	if !okName || !okVersion {
 		return Meta{}, errors.New("a member description is cut off")
 	}

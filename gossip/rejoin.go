@@ -83,7 +83,7 @@ func (g *Gossip) joinMissing() bool {
 	var wg sync.WaitGroup
 	for _, t := range missing[:min(len(missing), joinsAtOnce)] {
 		wg.Go(func() {
-			_, err := g.list.Join([]string{t.addr})
+			_, err := g.at.Load().list.Join([]string{t.addr})
 			if err != nil {
 				g.log.Debug("gossip: nobody there", "addr", t.addr, "err", err)
 			}

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/base64"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -259,18 +260,19 @@ func TestAdvertiseHost(t *testing.T) {
 		"no route, containers":    {nil, "", []string{"docker0", "172.17.0.1", "br-12ab", "172.18.0.1", "eth0", "192.168.1.5"}, "192.168.1.5"},
 		"no route, two addresses": {nil, "", []string{"eth0", "192.168.1.5", "wlan0", "10.0.0.7"}, "!eth0 192.168.1.5, wlan0 10.0.0.7"},
 		"no network, alone":       {nil, "", lo, "127.0.0.1"},
-		"no network, to join":     {func(c *Config) { c.Join = []string{"pi1:7946"} }, "", lo, "!no network address yet"},
-		"no network, to form":     {func(c *Config) { c.BootstrapExpect = 3 }, "", lo, "!no network address yet"},
+		"no network, to join":     {func(c *Config) { c.Join = []string{"pi1:7946"} }, "", lo, "127.0.0.1"},
+		"no network, to form":     {func(c *Config) { c.BootstrapExpect = 3 }, "", lo, "127.0.0.1"},
 		"link-local route":        {nil, "169.254.3.4", append(lo, "eth0", "169.254.3.4"), "127.0.0.1"},
 		"bound to loopback": {func(c *Config) {
 			c.NativeAddr, c.GossipAddr, c.KafkaAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 		}, "192.168.1.5", nil, "127.0.0.1"},
-		"native bound":           {func(c *Config) { c.NativeAddr = "10.0.0.7:7400" }, "192.168.1.5", nil, "10.0.0.7"},
-		"bound to different":     {func(c *Config) { c.NativeAddr, c.KafkaAddr = "10.0.0.7:7400", "192.168.1.5:9092" }, "192.168.1.5", nil, "!different addresses (10.0.0.7, 192.168.1.5)"},
-		"set to an address":      {func(c *Config) { c.Advertise = "[fd00::9]" }, "192.168.1.5", nil, "fd00::9"},
-		"set to a name":          {func(c *Config) { c.Advertise = "pi1.local" }, "192.168.1.5", lo, "pi1.local"},
-		"set to an interface":    {func(c *Config) { c.Advertise = "wlan0" }, "192.168.1.5", []string{"eth0", "192.168.1.5", "wlan0", "fd00::7", "wlan0", "10.0.0.7"}, "10.0.0.7"},
-		"interface without addr": {func(c *Config) { c.Advertise = "wlan0" }, "192.168.1.5", []string{"eth0", "192.168.1.5", "wlan0", "fe80::7"}, "!wlan0 has no address"},
+		"native bound":            {func(c *Config) { c.NativeAddr = "10.0.0.7:7400" }, "192.168.1.5", nil, "10.0.0.7"},
+		"bound to different":      {func(c *Config) { c.NativeAddr, c.KafkaAddr = "10.0.0.7:7400", "192.168.1.5:9092" }, "192.168.1.5", nil, "!different addresses (10.0.0.7, 192.168.1.5)"},
+		"set to an address":       {func(c *Config) { c.Advertise = "[fd00::9]" }, "192.168.1.5", nil, "fd00::9"},
+		"set to a name":           {func(c *Config) { c.Advertise = "pi1.local" }, "192.168.1.5", lo, "pi1.local"},
+		"set to an interface":     {func(c *Config) { c.Advertise = "wlan0" }, "192.168.1.5", []string{"eth0", "192.168.1.5", "wlan0", "fd00::7", "wlan0", "10.0.0.7"}, "10.0.0.7"},
+		"interface without addr":  {func(c *Config) { c.Advertise = "wlan0" }, "192.168.1.5", []string{"eth0", "192.168.1.5", "wlan0", "fe80::7"}, "127.0.0.1"},
+		"name that leads nowhere": {func(c *Config) { c.Advertise = "nowhere.local" }, "192.168.1.5", lo, "nowhere.local"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := DefaultConfig()
@@ -284,9 +286,11 @@ func TestAdvertiseHost(t *testing.T) {
 					}
 					return netip.MustParseAddr(tc.route), true
 				},
-				addrs: func() ([]ifaceAddr, error) { return addrs(tc.addrs...), nil },
+				addrs:   func() ([]ifaceAddr, error) { return addrs(tc.addrs...), nil },
+				resolve: func(name string) (netip.Addr, bool) { return netip.MustParseAddr("192.168.1.5"), name == "pi1.local" },
 			}
-			host, why, err := c.advertiseHost(nw)
+			p, err := c.place(nw)
+			host, why := p.host, p.why
 			if part, isErr := strings.CutPrefix(tc.want, "!"); isErr {
 				if err == nil || !strings.Contains(err.Error(), part) {
 					t.Errorf("got %q (%s), %v; want an error with %q", host, why, err, part)
@@ -295,6 +299,10 @@ func TestAdvertiseHost(t *testing.T) {
 			}
 			if err != nil || host != tc.want || why == "" {
 				t.Errorf("got %q (%s), %v; want %q", host, why, err, tc.want)
+			}
+			bound, set := name == "bound to loopback", name == "set to an address" || name == "native bound"
+			if p.waits != (p.ip == loopback && !bound) || p.follows == (bound || set) || net.ParseIP(p.ip) == nil {
+				t.Errorf("%+v", p)
 			}
 		})
 	}

@@ -250,6 +250,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if f := n.failure(); f != nil {
 		d.Problems = append(d.Problems, "storage failed: "+f.Error())
 	}
+	if p := n.place.Load(); p.waits {
+		d.Problems = append(d.Problems, p.why)
+	}
 	if why := n.gossip.Stats().LastRefused; why != "" {
 		d.Problems = append(d.Problems, "gossip refused a member: "+why)
 	}

@@ -27,6 +27,7 @@ const (
 	eventMembership = "membership" // nodes came, went, were refused
 	eventDisk       = "disk"       // full, slow, damaged, failed
 	eventClock      = "clock"      // trusted, stepped
+	eventNetwork    = "network"    // where others find this node
 	eventConfig     = "config"     // reloaded, or refused to
 )
 

@@ -96,12 +96,20 @@ func (n *Node) kafkaAddr() string {
 	parts := make([]string, 0, len(n.kafka.listeners))
 	for _, l := range n.kafka.listeners {
 		if l.name == "" {
-			parts = append(parts, l.advertised)
+			parts = append(parts, n.kafkaAt(l))
 		} else {
-			parts = append(parts, l.name+"="+l.advertised)
+			parts = append(parts, l.name+"="+n.kafkaAt(l))
 		}
 	}
 	return strings.Join(parts, ",")
+}
+
+// kafkaAt is what Kafka clients of a listener are told to connect to, host:port.
+func (n *Node) kafkaAt(l *kafkaListener) string {
+	if l.advertise == "" {
+		return n.reachable(l.ln.Addr())
+	}
+	return advertised(l.advertise, l.ln.Addr())
 }
 
 type namedAddr struct{ name, addr string }
@@ -133,10 +141,10 @@ const kafkaFirstByte = time.Minute
 
 // kafkaListener is one of the places where Kafka clients come in.
 type kafkaListener struct {
-	name       string // empty for the default one
-	ln         net.Listener
-	advertised string // host:port
-	accept     *transport.Server
+	name      string // empty for the default one
+	ln        net.Listener
+	advertise string // HOST or HOST:PORT; empty: where the node is found
+	accept    *transport.Server
 }
 
 // openKafka opens the listeners for Kafka clients.
@@ -145,11 +153,7 @@ func (n *Node) openKafka() error {
 	if err != nil {
 		return err
 	}
-	at := n.reachable(ln.Addr())
-	if n.cfg.KafkaAdvertise != "" {
-		at = advertised(n.cfg.KafkaAdvertise, ln.Addr())
-	}
-	n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{ln: ln, advertised: at})
+	n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{ln: ln, advertise: n.cfg.KafkaAdvertise})
 	for _, l := range n.cfg.kafkaListeners() {
 		if l.err != nil {
 			return fmt.Errorf("kafka-listener %w", l.err)
@@ -158,7 +162,7 @@ func (n *Node) openKafka() error {
 		if err != nil {
 			return err
 		}
-		n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{name: l.name, ln: ln, advertised: advertised(l.advertise, ln.Addr())})
+		n.kafka.listeners = append(n.kafka.listeners, &kafkaListener{name: l.name, ln: ln, advertise: l.advertise})
 	}
 	if all := n.kafkaAddr(); len(all) > maxKafkaAddrBytes {
 		return fmt.Errorf("the addresses for Kafka clients take %d characters together (%s), at most %d; use shorter names", len(all), all, maxKafkaAddrBytes)

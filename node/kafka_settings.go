@@ -77,7 +77,7 @@ func (b kafkaBroker) NodeSettings() []kafka.Setting {
 	id := strconv.Itoa(int(n.ident.Get().Node))
 	var parts []string
 	for _, l := range n.kafka.listeners {
-		parts = append(parts, cmp.Or(strings.ToUpper(l.name), "PLAINTEXT")+"://"+l.advertised)
+		parts = append(parts, cmp.Or(strings.ToUpper(l.name), "PLAINTEXT")+"://"+n.kafkaAt(l))
 	}
 	listeners := strings.Join(parts, ",")
 	number := func(v int64) string { return strconv.FormatInt(v, 10) }

@@ -57,6 +57,8 @@ type Options struct {
 	ClockSynced func() (bool, string)
 	// MemTable is storage.Options.MemTableSize.
 	MemTable int64
+	// network stands in for the machine's in tests.
+	network network
 }
 
 // shutdownPatience bounds each step of a graceful stop.
@@ -64,14 +66,13 @@ const shutdownPatience = 3 * time.Second
 
 // Node is one running node.
 type Node struct {
-	cfg          Config
-	opts         Options
-	log          *slog.Logger
-	advertise    string
-	advertiseWhy string // for the log
-	memory       memoryBounds
-	boot         record.BootID
-	started      time.Time
+	cfg     Config
+	opts    Options
+	log     *slog.Logger
+	place   atomic.Pointer[place] // where others are told to find us; followPlace changes it
+	memory  memoryBounds
+	boot    record.BootID
+	started time.Time
 
 	ident   *storage.IdentityFile
 	store   *storage.Store
@@ -142,9 +143,11 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 			n.closeOpened()
 		}
 	}()
-	if n.advertise, n.advertiseWhy, err = cfg.AdvertiseHost(); err != nil {
+	p, err := cfg.place(n.opts.network)
+	if err != nil {
 		return nil, err
 	}
+	n.place.Store(&p)
 	if err := n.openData(); err != nil {
 		return nil, oneLine(err)
 	}
@@ -212,6 +215,9 @@ func (n *Node) defaults() {
 	}
 	if n.opts.Wall == nil {
 		n.opts.Wall = time.Now
+	}
+	if n.opts.network.addrs == nil {
+		n.opts.network = systemNetwork()
 	}
 	if n.opts.Rand == nil {
 		n.opts.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
@@ -310,7 +316,7 @@ func (n *Node) openGossip() (err error) {
 		return err
 	}
 	n.gossip, err = gossip.Start(gossip.Config{
-		Meta: n.gossipMeta(), ClusterName: n.cfg.Cluster, Key: key, BindAddr: n.cfg.GossipAddr, AdvertiseHost: n.advertise,
+		Meta: n.gossipMeta(), ClusterName: n.cfg.Cluster, Key: key, BindAddr: n.cfg.GossipAddr, AdvertiseHost: n.place.Load().ip,
 		Join: n.cfg.Join, Transport: n.opts.Gossip, Logger: n.log,
 		SavedFile: n.savedMembers, Save: n.saveMembers,
 	})
@@ -328,14 +334,14 @@ func (n *Node) openGossip() (err error) {
 func (n *Node) Addrs() Addrs {
 	return Addrs{
 		NodeID: n.ident.Get().Node, Native: n.reachable(n.native.Addr()), Gossip: n.gossip.Addr(),
-		Kafka: n.kafka.listeners[0].advertised, HTTP: n.http.Addr().String(), PID: os.Getpid(),
+		Kafka: n.kafkaAt(n.kafka.listeners[0]), HTTP: n.http.Addr().String(), PID: os.Getpid(),
 	}
 }
 
 // reachable is a listener's address as others dial it.
 func (n *Node) reachable(a net.Addr) string {
 	_, port, _ := net.SplitHostPort(a.String())
-	return net.JoinHostPort(n.advertise, port)
+	return net.JoinHostPort(n.place.Load().host, port)
 }
 
 // writeAddresses tells scripts the real ports; after a power cut too nobody reads half.
@@ -390,10 +396,11 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
+	n.wg.Go(func() { n.followPlace() })
 	n.notes.add(eventStart, fmt.Sprintf("edged %s started, start %d of node %d", n.opts.Version, n.ident.Get().BootCounter, n.ident.Get().Node))
 	n.cfg.Budget().log(n.log)
 	n.lookAtClock()
-	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.advertise, "why", n.advertiseWhy)
+	n.log.Info("listening", "node", n.ident.Get().Node, "native", n.native.Addr(), "gossip", n.gossip.Addr(), "kafka", n.kafkaAddr(), "http", n.http.Addr(), "advertise", n.place.Load().host, "why", n.place.Load().why)
 	select {
 	case <-ctx.Done():
 	case <-n.ctx.Done(): // a fault that the node cannot live with
@@ -523,10 +530,9 @@ func (n *Node) wake() {
 // info is what the registry should say of this node.
 func (n *Node) info() metadata.NodeInfo {
 	id := n.ident.Get()
-	_, port, _ := net.SplitHostPort(n.http.Addr().String())
 	return metadata.NodeInfo{
-		ID: id.Node, Instance: id.Instance, Name: n.cfg.NodeName, Host: n.advertise, NativeAddr: n.reachable(n.native.Addr()),
-		KafkaAddr: n.kafkaAddr(), HTTPAddr: net.JoinHostPort(n.advertise, port), Version: n.opts.Version, BootCounter: id.BootCounter, Boot: n.boot, Zone: n.cfg.Zone,
+		ID: id.Node, Instance: id.Instance, Name: n.cfg.NodeName, Host: n.place.Load().host, NativeAddr: n.reachable(n.native.Addr()),
+		KafkaAddr: n.kafkaAddr(), HTTPAddr: n.reachable(n.http.Addr()), Version: n.opts.Version, BootCounter: id.BootCounter, Boot: n.boot, Zone: n.cfg.Zone,
 	}
 }
 

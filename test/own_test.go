@@ -49,26 +49,36 @@ func run(t testing.TB, line ...string) {
 	}
 }
 
-// splitCluster makes three nodes, each in a network namespace of its own, on a bridge that the
-// test reaches them over. Cutting them from each other leaves the test connected with all.
-func splitCluster(t *testing.T) *cluster {
+// makeBridge makes a bridge that the test reaches nodes in network namespaces of their own over.
+func makeBridge(t *testing.T) {
 	run(t, "mount", "-t", "tmpfs", "none", "/run")
 	run(t, "mkdir", "/run/netns")
 	run(t, "ip", "link", "add", "br0", "type", "bridge")
 	run(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "br0")
 	run(t, "ip", "link", "set", "br0", "up")
+}
+
+// plug gives a node a network namespace of its own, with a cable to the bridge and no address yet.
+func (n *node) plug() {
+	n.prefix = []string{"ip", "netns", "exec", n.name}
+	run(n.t, "ip", "netns", "add", n.name)
+	run(n.t, "ip", "link", "add", "v-"+n.name, "type", "veth", "peer", "name", "eth0", "netns", n.name)
+	run(n.t, "ip", "link", "set", "v-"+n.name, "master", "br0", "up")
+	run(n.t, "ip", "-n", n.name, "link", "set", "eth0", "up")
+	run(n.t, "ip", "-n", n.name, "link", "set", "lo", "up")
+}
+
+// splitCluster makes three nodes, each in a network namespace of its own, on a bridge that the
+// test reaches them over. Cutting them from each other leaves the test connected with all.
+func splitCluster(t *testing.T) *cluster {
+	makeBridge(t)
 	c := &cluster{t: t}
 	for i := range 3 {
 		n := newNode(t, fmt.Sprintf("n%d", i+1), "--bootstrap-expect", "3")
 		n.ip = fmt.Sprintf("10.77.0.%d", 11+i)
 		n.addr = addresses{Native: n.ip + ":7400", Gossip: n.ip + ":7946", Kafka: n.ip + ":9092", HTTP: n.ip + ":7480"}
-		n.prefix = []string{"ip", "netns", "exec", n.name}
-		run(t, "ip", "netns", "add", n.name)
-		run(t, "ip", "link", "add", "v-"+n.name, "type", "veth", "peer", "name", "eth0", "netns", n.name)
-		run(t, "ip", "link", "set", "v-"+n.name, "master", "br0", "up")
+		n.plug()
 		run(t, "ip", "-n", n.name, "addr", "add", n.ip+"/24", "dev", "eth0")
-		run(t, "ip", "-n", n.name, "link", "set", "eth0", "up")
-		run(t, "ip", "-n", n.name, "link", "set", "lo", "up")
 		c.nodes = append(c.nodes, n)
 	}
 	for _, n := range c.nodes {
