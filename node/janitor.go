@@ -13,6 +13,9 @@ import (
 // to go, so an idle node writes nothing.
 const janitorEvery = 5 * time.Second
 
+// quietAfter is how long nothing must have been stored before Options.Quiet is called.
+const quietAfter = 6 * janitorEvery
+
 // runJanitor applies retention in the partitions that this node leads, and gives space back.
 func (n *Node) runJanitor() {
 	ticker := time.NewTicker(janitorEvery)
@@ -45,8 +48,12 @@ func (n *Node) runJanitor() {
 func (n *Node) tidyNotes() {
 	n.wear.sample(time.Since(n.started))
 	var clock error
-	if n.commits() { // an idle node writes nothing
+	stored := n.commits()
+	if stored { // an idle node writes nothing
 		clock = n.clock.save(false)
+	}
+	if n.quiet.turn(stored) && n.opts.Quiet != nil {
+		n.opts.Quiet()
 	}
 	if err := errors.Join(clock, n.wear.save(false), n.notes.save(false)); err != nil {
 		n.log.Debug("notes were not kept", "err", err)
@@ -59,6 +66,17 @@ func (n *Node) commits() bool {
 	was := n.committed
 	n.committed = now
 	return now != was
+}
+
+// quiet counts the janitor's turns in a row in which nothing was stored.
+type quiet int
+
+// turn counts one more. It tells once in each quiet time that quietAfter has passed.
+func (q *quiet) turn(stored bool) bool {
+	if *q++; stored {
+		*q = 0
+	}
+	return *q == quiet(quietAfter/janitorEvery)
 }
 
 // applyRetention asks the Core to move the beginning of partitions whose oldest records are past

@@ -41,6 +41,9 @@ type Options struct {
 	// Status, if set, is told in one line what the node is doing, once per change and for
 	// each step of progress while it starts and stops. It must not block.
 	Status func(line string)
+	// Quiet, if set, is called once when nothing has been stored for a while (quietAfter): memory that
+	// belongs to the process as a whole can be given back.
+	Quiet func()
 
 	// The rest lets a simulator stand in for the machine.
 	FS     vfs.FS
@@ -94,6 +97,7 @@ type Node struct {
 	notes      *eventLog
 	clock      *clock
 	committed  int64 // the janitor's
+	quiet      quiet // the janitor's
 	leadership leadership
 	live       atomic.Pointer[Config] // the settings with what a reload has changed; cfg is as it was at the start
 	metrics    *metrics

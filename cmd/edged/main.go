@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -96,7 +97,7 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 		}
 	}()
 
-	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Built: built(), Status: sd.status})
+	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Built: built(), Status: sd.status, Quiet: debug.FreeOSMemory})
 	if err != nil {
 		return err
 	}
