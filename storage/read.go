@@ -121,8 +121,9 @@ func currentStored(it *pebble.Iterator, key []byte) (stored, error) {
 }
 
 // scan calls fn for the entries from index on, until last or until fn says no. All of them
-// must be there. Data is good until fn returns.
+// must be there. What h holds is good until fn returns.
 func (r *reader) scan(index, last uint64, fn func(index uint64, h *stored) (bool, error)) error {
+	var h stored // one for all
 	for i := r.g.segmentOf(index); index <= last; i++ {
 		if i < 0 || i >= len(r.g.dirs) {
 			return r.fault(index, "directory", errMissing)
@@ -135,8 +136,8 @@ func (r *reader) scan(index, last uint64, fn func(index uint64, h *stored) (bool
 				return r.fault(index, "entry", missing(r.it))
 			}
 			r.key = appendLogKey(r.key[:0], seg.slot, r.g.id, index)
-			h, err := currentStored(r.it, r.key)
-			if err != nil {
+			var err error
+			if h, err = currentStored(r.it, r.key); err != nil {
 				return r.fault(index, "entry", err)
 			}
 			more, err := fn(index, &h)
