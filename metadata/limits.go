@@ -30,6 +30,6 @@ const (
 	maxVersionBytes     = 32
 	maxZoneBytes        = 64
 	maxTopicNameBytes   = 249
-	maxSettings         = 16 // settings named by one command; more than there are
+	maxSettings         = 64 // settings named by one command, and of a topic; more than there are
 	maxSettingBytes     = 64 // a key or a value
 )

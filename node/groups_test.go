@@ -83,7 +83,7 @@ func startNodeIn(t *testing.T, dir string, expect int, join ...string) *testNode
 	return startNodeWith(t, dir, func(*Config, *Options) {}, expect, join...)
 }
 
-func startNodeWith(t *testing.T, dir string, change func(*Config, *Options), expect int, join ...string) *testNode {
+func startNodeWith(t testing.TB, dir string, change func(*Config, *Options), expect int, join ...string) *testNode {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.DataDir, cfg.NodeName, cfg.Advertise = dir, "test", "127.0.0.1"
@@ -130,7 +130,7 @@ func (tn *testNode) stop() {
 }
 
 // testLog writes what a node says into the test's log, until the test is over.
-type testLog struct{ t *testing.T }
+type testLog struct{ t testing.TB }
 
 func (l testLog) Write(b []byte) (int, error) {
 	if l.t.Context().Err() == nil {
@@ -140,7 +140,7 @@ func (l testLog) Write(b []byte) (int, error) {
 }
 
 // await waits until something holds.
-func await(t *testing.T, what string, ok func() bool) {
+func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
@@ -156,12 +156,12 @@ func await(t *testing.T, what string, ok func() bool) {
 }
 
 // startCluster starts nodes that form a cluster, with a topic t of 6 partitions.
-func startCluster(t *testing.T, size int) []*testNode {
+func startCluster(t testing.TB, size int) []*testNode {
 	t.Helper()
 	return startClusterWith(t, size, func(*Config, *Options) {})
 }
 
-func startClusterWith(t *testing.T, size int, change func(*Config, *Options)) []*testNode {
+func startClusterWith(t testing.TB, size int, change func(*Config, *Options)) []*testNode {
 	t.Helper()
 	var nodes []*testNode
 	var join []string

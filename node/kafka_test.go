@@ -635,6 +635,14 @@ func kafkaTopicSettings(t *testing.T, nodes []*testNode) {
 	if rf := nodes[0].machine.Picture().Topic("c").Configs.Replication; rf != 3 {
 		t.Errorf("replication is %d now", rf)
 	}
+	// Tools of that time write back all that they have read.
+	var all []kadm.AlterConfig
+	for _, c := range get() {
+		all = append(all, kadm.AlterConfig{Name: c.Key, Value: c.Value})
+	}
+	if rs, err := adm.AlterTopicConfigsState(within(t), all, "c"); err != nil || rs[0].Err != nil {
+		t.Errorf("%d settings as they were read: %v, %v", len(all), err, rs[0].Err)
+	}
 	// A name that does not exist makes no topic.
 	if _, err := adm.CreateTopic(within(t), 1, 1, map[string]*string{"no.such": &compact}, "bad"); !errors.Is(err, kerr.InvalidConfig) || nodes[0].machine.Picture().Topic("bad") != nil {
 		t.Errorf("made with an unknown setting: %v", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -308,6 +309,9 @@ func (r *reader) readBatches(index uint64, limit record.Offset, maxBytes int64, 
 		case h.end() > limit, size > 0 && size+int64(len(h.Data)) > maxBytes:
 			return false, nil
 		}
+		if size == 0 && h.end() < limit {
+			*out = slices.Grow(*out, int(min(maxBytes, likely(h, min(limit, r.g.next)))))
+		}
 		*out = append(*out, h.Data...)
 		*next, last = h.end(), index
 		// A batch as large as a table's block is alone in it, so the next one is not read only to see
@@ -317,6 +321,12 @@ func (r *reader) readBatches(index uint64, limit record.Offset, maxBytes int64, 
 		return *next < limit && fits, nil
 	})
 	return last, err
+}
+
+// likely is how many bytes the log has from a batch on up to limit, if all records are as large as the
+// batch's: room that is made once need not grow, copy by copy.
+func likely(h *stored, limit record.Offset) int64 {
+	return max(int64(limit-h.Pos)*int64(len(h.Data))/int64(h.end()-h.Pos), int64(len(h.Data)))
 }
 
 // OffsetForTime finds the first batch below limit that is not wholly before the log start and
