@@ -162,9 +162,10 @@ test-32: ## run all tests as a 32-bit program on a PC: int and alignment are as 
 interop: ## let Kafka's clients judge real processes and print a table (JUDGES="kcat kgo" for some, SHORT=1 for less)
 	cd test/interop && go vet ./... && JUDGES="$(JUDGES)" SHORT="$(SHORT)" go test -count=1 -parallel 2 -timeout 30m -v .
 
+SUITES ?= kgo kafka-go sarama librdkafka
 .PHONY: interop-suites
-interop-suites: ## run the test suites of kgo, kafka-go and sarama against edged (as root; a quarter of an hour)
-	cd test/interop && SUITES="kgo kafka-go sarama" go test -count=1 -timeout 60m -run TestSuites -v .
+interop-suites: ## run the test suites of kgo, kafka-go, sarama and librdkafka against edged, or SUITES (as root; half an hour)
+	cd test/interop && SUITES="$(SUITES)" go test -count=1 -timeout 60m -run TestSuites -v .
 
 .PHONY: test-arm
 test-arm: round-trip-armv6 round-trip-arm64 ## run ARM_PKGS on an emulated ARMv6, and three nodes of ARMv6 and of arm64 that lose their leader (needs qemu-user-static)

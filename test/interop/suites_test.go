@@ -91,6 +91,9 @@ func TestSuites(t *testing.T) {
 				s.build(t)
 			}
 		}
+		if slices.Contains(chosen, librdkafka) {
+			buildLibrdkafka(t)
+		}
 		edged(t)
 		alone(t)
 		return
@@ -100,6 +103,9 @@ func TestSuites(t *testing.T) {
 		if slices.Contains(chosen, s.name) {
 			t.Run(s.name, s.judge)
 		}
+	}
+	if slices.Contains(chosen, librdkafka) {
+		t.Run(librdkafka, judgeLibrdkafka)
 	}
 }
 

@@ -93,6 +93,7 @@ type producing struct {
 	acks int16
 	left atomic.Int32
 	err  atomic.Pointer[error] // one of them, for acks=0
+	cut  bool                  // the request broke off: it gets no answer
 }
 
 // produce hands the batches to the broker, in the order of the request. It is called by the
@@ -111,14 +112,19 @@ func (q *call) produce(req *kmsg.ProduceRequest) {
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		for j := range t.Partitions {
-			p.start(req, t, &t.Partitions[j], &p.resp.Topics[i].Partitions[j])
+			in := &t.Partitions[j]
+			// A batch that is a small part of the request would keep all of it in memory for as long as it is kept.
+			if len(in.Records) < int(p.size)/2 {
+				in.Records = slices.Clone(in.Records)
+			}
+			p.start(req, t, in, &p.resp.Topics[i].Partitions[j], func() {})
 		}
 	}
 	p.finish()
 }
 
-// start hands over the batch of one partition.
-func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) {
+// start hands over the batch of one partition. through is called when the broker has answered.
+func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition, through func()) {
 	out.Default()
 	out.Partition, out.BaseOffset, out.LogStartOffset = in.Partition, -1, -1
 	batch, err := p.check(req, t.Topic, in)
@@ -126,12 +132,9 @@ func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic,
 		if len(batch) > 0 {
 			p.conn.sequenceOf(t.Topic, in.Partition, batch).answered(err)
 		}
+		through()
 		p.answerPartition(out, ProduceResult{BaseOffset: -1, LogStart: -1, AppendTime: record.NoTimestamp, Err: err})
 		return
-	}
-	// A batch that is a small part of the request would keep all of it in memory for as long as it is kept.
-	if len(batch) < int(p.size)/2 {
-		batch = slices.Clone(batch)
 	}
 	timeout := req.TimeoutMillis
 	if timeout <= 0 || int64(timeout) > MaxTimeout.Milliseconds() {
@@ -142,6 +145,7 @@ func (p *producing) start(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic,
 		Topic: t.Topic, Partition: in.Partition, Acks: req.Acks, TimeoutMs: timeout, Batch: batch, MayJoin: seq.mayJoin,
 	}, func(r ProduceResult) {
 		seq.answered(r.Err)
+		through()
 		p.answerPartition(out, r)
 	})
 }
@@ -274,6 +278,7 @@ func (p *producing) finish() {
 		return
 	}
 	switch {
+	case p.cut:
 	case p.acks != 0:
 		p.answer, p.prepare = p.resp, p.addHints
 	case p.err.Load() != nil:

@@ -52,6 +52,9 @@ func (q *call) identify(head []byte) error {
 	if most := q.conn.s.cfg.maxPlain(); q.size > most && !q.isProduce() {
 		return broken(BadLength, "a request %s of %d bytes, at most %d are taken", a.name, q.size, most)
 	}
+	if q.isStream() && q.version < a.served {
+		return broken(BadLength, "a request %s version %d of %d bytes, at most %d are taken", a.name, q.version, q.size, q.conn.s.cfg.MaxRequest)
+	}
 	return nil
 }
 

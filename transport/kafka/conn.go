@@ -125,10 +125,16 @@ func (c *conn) readLoop() error {
 		var frame []byte
 		if frame, err = c.readFrame(r, q); err == nil {
 			c.s.metrics.bytesIn.Add(int64(size) + lengthSize)
-			err = c.dispatch(q, frame)
+			if q.isStream() {
+				err = c.serveStream(r, q)
+			} else {
+				err = c.dispatch(q, frame)
+			}
 		}
 		if err != nil {
-			c.forget(q)
+			if !q.queued { // else the writer has it, or settle
+				c.forget(q)
+			}
 			return err
 		}
 	}
@@ -163,8 +169,8 @@ func (c *conn) readLength(r *bufio.Reader) (int32, error) {
 		return 0, err
 	}
 	size := int32(binary.BigEndian.Uint32(b[:]))
-	if size < minRequest || size > c.s.cfg.MaxRequest {
-		return 0, broken(BadLength, "a request of %d bytes (first bytes %q), this listener takes %d to %d%s", uint32(size), b[:], minRequest, c.s.cfg.MaxRequest, guess(b))
+	if size < minRequest || size > maxRequest {
+		return 0, broken(BadLength, "a request of %d bytes (first bytes %q), this listener takes %d to %d%s", uint32(size), b[:], minRequest, maxRequest, guess(b))
 	}
 	return size, nil
 }
@@ -188,7 +194,8 @@ func (c *conn) busy() bool {
 	return c.mu.unanswered > 0
 }
 
-// readFrame takes the memory for a request and reads it. The first eight bytes say what it is.
+// readFrame takes the memory for a request and reads it, but for one that is read in parts. The first eight
+// bytes say what it is.
 func (c *conn) readFrame(r *bufio.Reader, q *call) ([]byte, error) {
 	if r.Buffered() < minRequest {
 		if err := c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.RequestTimeout)); err != nil {
@@ -203,31 +210,18 @@ func (c *conn) readFrame(r *bufio.Reader, q *call) ([]byte, error) {
 	if err := q.identify(head); err != nil {
 		return nil, err
 	}
-	weight := int64(q.size)
+	weight := int64(min(q.size, c.s.cfg.MaxRequest))
 	if !q.isProduce() {
 		weight *= plainFactor
 	}
 	if q.held, err = c.requestMem.Acquire(c.ctx, weight+requestCost); err != nil {
 		return nil, err
 	}
-	frame := make([]byte, q.size)
-	defer c.reading.Store(0)
-	for got := 0; got < len(frame); {
-		part := frame[got:min(got+chunk, len(frame))]
-		if r.Buffered() < len(part) {
-			c.reading.Store(int64(c.s.age()))
-			if err := c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.RequestTimeout)); err != nil {
-				return nil, err
-			}
-		}
-		n, err := io.ReadFull(r, part)
-		if err != nil {
-			c.s.metrics.badRequest(BadCutShort)
-			return nil, err
-		}
-		got += n
+	if q.isStream() {
+		return nil, nil
 	}
-	return frame, nil
+	frame := make([]byte, q.size)
+	return frame, c.readFull(r, frame)
 }
 
 // await holds the reader until a request may start: a produce when everything before it that is no produce is
@@ -301,9 +295,6 @@ func (c *conn) dropLocked() {
 
 // forget gives back what a call holds.
 func (c *conn) forget(q *call) {
-	if q.queued && !q.done {
-		return // the broker has it; settle comes back here
-	}
 	if q.held > 0 {
 		c.requestMem.Release(q.held)
 		q.held = 0

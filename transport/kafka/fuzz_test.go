@@ -108,23 +108,29 @@ func FuzzConversation(f *testing.F) {
 	many.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "t", Count: 1 << 30}}
 	f.Add(kmsg.NewRequestFormatter().AppendRequest(nil, many, 1))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		broker := newFake()
-		broker.topic("t", 2).parts[0].add(batch(record.None, "v"))
-		s := NewServer(Config{Broker: broker, Groups: &fakeGroups{}, AutoCreate: true, Logger: slog.New(slog.DiscardHandler)})
-		out := converse(s, in)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if m := s.Metrics(); m.RequestBytes != 0 || m.ResponseBytes != 0 || m.Connections != 0 {
-			t.Fatalf("left behind: %+v", m)
-		}
-		for len(out) > 0 {
-			if len(out) < 8 || int(binary.BigEndian.Uint32(out)) > len(out)-4 {
-				return // cut off by the end of the conversation
-			}
-			out = out[4+binary.BigEndian.Uint32(out):]
+		for _, largest := range []int32{0, 64} { // as a whole, and in parts
+			fuzzConversation(t, in, largest)
 		}
 	})
+}
+
+func fuzzConversation(t *testing.T, in []byte, maxRequest int32) {
+	broker := newFake()
+	broker.topic("t", 2).parts[0].add(batch(record.None, "v"))
+	s := NewServer(Config{Broker: broker, Groups: &fakeGroups{}, AutoCreate: true, MaxRequest: maxRequest, Logger: slog.New(slog.DiscardHandler)})
+	out := converse(s, in)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m := s.Metrics(); m.RequestBytes != 0 || m.ResponseBytes != 0 || m.Connections != 0 {
+		t.Fatalf("left behind: %+v", m)
+	}
+	for len(out) > 0 {
+		if len(out) < 8 || int(binary.BigEndian.Uint32(out)) > len(out)-4 {
+			return // cut off by the end of the conversation
+		}
+		out = out[4+binary.BigEndian.Uint32(out):]
+	}
 }
 
 // FuzzDecode: no body of a request takes more memory than is counted for it.

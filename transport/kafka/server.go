@@ -26,6 +26,8 @@ const (
 
 // Fixed bounds.
 const (
+	// maxRequest is the largest request, in bytes: Kafka's own bound, which clients keep to.
+	maxRequest = 100 << 20
 	// maxPlainRequest bounds every request but a produce, in bytes: they carry names and numbers.
 	maxPlainRequest = 256 << 10
 	// plainFactor is how much larger than its bytes a plain request and its answer may be in memory;
@@ -59,8 +61,9 @@ type Config struct {
 	Groups Groups
 	// MaxConns bounds connections. What comes above it is closed.
 	MaxConns int
-	// MaxRequest bounds a produce request in bytes; it takes at least one batch of the largest size.
-	// Other requests are bounded by a quarter of a MiB.
+	// MaxRequest bounds in bytes what a produce request holds in memory; it takes at least one batch of the
+	// largest size, and a quarter more. A larger request, up to 100 MiB, is read in parts. Other requests are
+	// bounded by a quarter of a MiB.
 	MaxRequest int32
 	// ConnBytes and TotalBytes bound the memory of requests being worked on, and apart from that the
 	// memory of fetched batches on their way out, of one connection and of all. At the bound the
