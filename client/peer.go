@@ -22,6 +22,9 @@ const redialPause = 20 * time.Millisecond
 type peer struct {
 	c    *Client
 	addr string
+	// The dial's, of which there is one at a time; see whatAnswers.
+	looked bool
+	cut    time.Time // since when every connection was cut off
 
 	mu struct {
 		sync.Mutex
@@ -79,6 +82,9 @@ func (d *dial) ended() bool {
 func (p *peer) dial(d *dial) {
 	p.c.stats.dials.Add(1)
 	cn, err := openConn(p.c.ctx, p, &p.c.cfg)
+	if err != nil && p.c.cfg.StopAtWrongNodes {
+		err = p.whatAnswers(err)
+	}
 	p.mu.Lock()
 	d.conn, d.err, d.at = cn, err, time.Now()
 	p.mu.wrong = err != nil && wrongAddress(err)

@@ -87,7 +87,7 @@ func (c *Config) memberlist(t memberlist.Transport, d delegate, ip string) *memb
 	mc.SecretKey = c.Key
 	mc.AdvertiseAddr = ip
 	mc.Delegate, mc.Events, mc.Alive, mc.Conflict = d, d, d, d
-	mc.Logger = log.New(libraryLog{c.Logger}, "", 0)
+	mc.Logger = log.New(libraryLog{c.Logger, &d.members.knocks, d.members.refuse}, "", 0)
 	mc.ProbeInterval, mc.ProbeTimeout = probeInterval, probeTimeout
 	mc.SuspicionMult, mc.SuspicionMaxTimeoutMult = suspicionMult, suspicionMaxMult
 	mc.GossipInterval, mc.GossipNodes = gossipInterval, gossipNodes
@@ -102,11 +102,20 @@ func (c *Config) memberlist(t memberlist.Transport, d delegate, ip string) *memb
 
 // libraryLog brings memberlist's lines into ours, for who asks for details: what it calls an error
 // is daily life on a LAN, and what matters of it we log ourselves.
-type libraryLog struct{ to *slog.Logger }
+type libraryLog struct {
+	to     *slog.Logger
+	knocks *knocks
+	refuse func(why string)
+}
 
 func (l libraryLog) Write(b []byte) (int, error) {
-	if line := strings.TrimSpace(string(b)); !strings.HasPrefix(line, "[DEBUG] ") {
+	line := strings.TrimSpace(string(b))
+	if !strings.HasPrefix(line, "[DEBUG] ") {
 		l.to.Debug(line)
+	}
+	if host, text := knock(line); text != "" && l.knocks.due(host, text) {
+		l.refuse(host + ": " + text)
+		l.to.Warn("gossip: "+text, "from", host)
 	}
 	return len(b), nil
 }

@@ -26,6 +26,8 @@ type members struct {
 	keep  time.Duration // that a dead name stays at least, so that memberlist has forgotten it before us
 	token func()        // leaves word that something has changed; does not block
 
+	knocks knocks
+
 	mu struct {
 		sync.Mutex
 		self     Meta
@@ -90,6 +92,14 @@ func (ms *members) admit(name string, meta []byte) error {
 		ms.mu.lastWhy = strconv.Quote(name[:min(len(name), MaxName)]) + ": " + err.Error()
 	}
 	return err
+}
+
+// refuse notes that somebody was not heard.
+func (ms *members) refuse(why string) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	ms.mu.refused++
+	ms.mu.lastWhy = why
 }
 
 func (ms *members) checkLocked(name string, m Meta) error {
