@@ -143,6 +143,7 @@ func (n *Node) keepVoters(p *metadata.Picture, h *partition.Host, v *partition.V
 			a.Learners = append(a.Learners, r)
 		}
 	}
+	n.lost.leaveOut(a)
 	if sameReplicas(a.Voters, v.Voters) && sameReplicas(a.Learners, v.Learners) {
 		return false
 	}

@@ -139,12 +139,8 @@ func (n *Node) enterCluster() error {
 // resume goes on as the member that this node was. Its metadata replica must be there: a node that
 // forgot what it voted for must not vote again as itself.
 func (n *Node) resume(cluster record.ClusterID) error {
-	st, ok := n.store.State(record.MetadataGroup)
-	if !ok {
+	if _, ok := n.store.State(record.MetadataGroup); !ok {
 		return beyondRestart(fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, the others hold the data", n.cfg.DataDir, cluster))
-	}
-	if st.Err != nil {
-		n.problems.add("the local copy of the metadata is damaged: " + st.Err.Error())
 	}
 	if err := n.findTwin(); err != nil {
 		return twinError(err, n.cfg.DataDir)
@@ -438,7 +434,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	h := partition.NewHost(partition.HostConfig{
 		Node: id.Node, Boot: n.boot, Cluster: cluster, Unclean: unclean, Store: n.store, Outbox: outbox{n.peers}, Rand: n.opts.Rand,
 		Timing: n.opts.Timing, Limits: n.memory.core, Logger: n.log,
-		Machine: n.machineOf, OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnFailed: n.fail, Room: n.room,
+		Machine: n.machineOf, OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnDamaged: n.onDamaged, OnFailed: n.fail, Room: n.room,
 	})
 	n.machine.onChange = n.wake
 	n.host.Store(h)

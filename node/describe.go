@@ -88,10 +88,16 @@ func (n *Node) describePartition(number int32, mp *metadata.Partition) wire.Part
 	w := wire.Partition{Partition: number, Leader: record.NoNode, LogStart: -1, HighWatermark: -1, Replicas: nodesOf(mp.Replicas), Voters: nodesOf(mp.Replicas)}
 	w.Leader, w.Epoch = n.leaderOf(mp.Group, part)
 	if part != nil {
-		if v := part.View(); len(v.Voters) > 0 {
+		v := part.View()
+		if len(v.Voters) > 0 {
 			w.Voters = nodesOf(v.Voters)
 		}
-		w.LogStart, w.HighWatermark = part.LogStart(), part.HighWatermark()
+		// One that is damaged, or that is being filled in its place, knows less than was known here before.
+		if v.Role != partition.RoleDamaged && slices.Contains(v.Voters, v.Replica) {
+			w.LogStart, w.HighWatermark = part.LogStart(), part.HighWatermark()
+		} else if w.Leader == record.NoNode {
+			w.Epoch = record.NoEpoch
+		}
 	}
 	if node := n.machine.Picture().Node(w.Leader); node != nil {
 		w.LeaderAddr = node.NativeAddr
@@ -277,6 +283,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if h == nil {
 		return d
 	}
+	if text := n.damagedMetadataText(h.Partition(record.MetadataGroup).View()); text != "" {
+		d.Problems = append(d.Problems, text)
+	}
 	for _, held := range p.ReplicasOn(id.Node) {
 		part := h.Lookup(held.Partition.Group)
 		if part == nil {
@@ -290,10 +299,11 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		switch {
 		case v.Role == partition.RoleLeader:
 			d.Leaders += one(!held.Topic.Internal())
-		case v.Role == partition.RoleDamaged:
-			d.Problems = append(d.Problems, fmt.Sprintf("%s/%d is damaged and out of service: %v", held.Topic.Name, held.Number, v.Err))
 		case slices.Contains(v.Learners, held.Replica):
 			np.Role = "learner"
+		}
+		if text := n.damagedText(held); text != "" {
+			d.Problems = append(d.Problems, text)
 		}
 		if held.Topic.Internal() {
 			d.Internal++

@@ -48,7 +48,7 @@ func (n *Node) stalled() time.Duration {
 func (n *Node) onStorage(e storage.Event) {
 	text := e.Text
 	if e.Err != nil {
-		text += ": " + oneLine(e.Err).Error()
+		text += ": " + inLine(e.Err)
 	}
 	switch e.Kind {
 	case storage.EventFatal:
@@ -72,6 +72,7 @@ func (n *Node) onStorage(e storage.Event) {
 		}
 	case storage.EventCorruption:
 		n.note(eventDisk, text)
+		n.wake() // what is damaged is fetched anew
 	default:
 		n.log.Warn("storage: " + text)
 	}

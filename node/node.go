@@ -93,6 +93,7 @@ type Node struct {
 	history    history
 	came       arrivals // the janitor's
 	disk       diskHealth
+	lost       lostCopies
 	wear       *wear
 	notes      *eventLog
 	clock      *clock
@@ -172,7 +173,7 @@ func New(cfg Config, opts Options) (_ *Node, err error) {
 // oneLine makes an error fit for people. What no restart can help with (a directory of a newer
 // version, of something else, or of a node that lost its identity or its data) is a fault of the configuration.
 func oneLine(err error) error {
-	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+	text := inLine(err)
 	for _, e := range []error{storage.ErrNewerFormat, storage.ErrNotOurs, storage.ErrIdentityLost, storage.ErrDamaged, storage.ErrLostTail} {
 		if errors.Is(err, e) {
 			return beyondRestart(&lineError{text, err})
@@ -182,6 +183,11 @@ func oneLine(err error) error {
 		text += "; --data-dir names another directory"
 	}
 	return &lineError{text, err}
+}
+
+// inLine is an error's text in one line.
+func inLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
 // lineError is an error with a text of one line.

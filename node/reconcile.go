@@ -35,6 +35,8 @@ type reconciler struct {
 	early notYet
 	doubt time.Time // when alone last asked
 	asked int       // how often it has
+	mender
+	readmitAsked time.Time
 }
 
 // notYet are the groups whose assignment was read from a copy of the metadata that may be older than
@@ -110,6 +112,7 @@ func (r *reconciler) look() (more bool) {
 	more = r.register(p)
 	r.partitions(p, asOf)
 	r.bury(p)
+	more = r.mendAll(p) || more
 	return n.autopilot(p) || more
 }
 

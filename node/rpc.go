@@ -21,15 +21,16 @@ import (
 // What one node asks another, as the first byte of a call. Bodies are msgpack. The peer transport bounds
 // a call's size, so no claimed length allocates more than it carried.
 const (
-	opInfo     byte = 1 // -> infoAnswer
-	opForm     byte = 2 // a formation message -> a formation message
-	opJoin     byte = 3 // metadata.NodeInfo -> welcome
-	opPropose  byte = 4 // a metadata command -> proposeAnswer
-	opTransfer byte = 5 // transferCall -> transferAnswer
-	opDescribe byte = 6 // nothing -> wire.NodeDescription
-	opTrim     byte = 7 // trimCall -> nothing
-	opEvents   byte = 8 // wire.EventsRequest -> []wire.NodeEvent
-	opNetwork  byte = 9 // nothing -> []wire.Reach
+	opInfo     byte = 1  // -> infoAnswer
+	opForm     byte = 2  // a formation message -> a formation message
+	opJoin     byte = 3  // metadata.NodeInfo -> welcome
+	opPropose  byte = 4  // a metadata command -> proposeAnswer
+	opTransfer byte = 5  // transferCall -> transferAnswer
+	opDescribe byte = 6  // nothing -> wire.NodeDescription
+	opTrim     byte = 7  // trimCall -> nothing
+	opEvents   byte = 8  // wire.EventsRequest -> []wire.NodeEvent
+	opNetwork  byte = 9  // nothing -> []wire.Reach
+	opReadmit  byte = 10 // nothing -> readmission
 )
 
 // infoAnswer is what a node says of itself beyond its identity.
@@ -164,6 +165,8 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 		answer, err = h.n.probeNetwork(ctx), nil
 	case opEvents:
 		answer, err = h.n.eventsFor(ctx, from, body)
+	case opReadmit:
+		answer, err = h.n.readmit(from)
 	case opTrim:
 		answer, err = h.n.trimFor(from, body)
 	default:

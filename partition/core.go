@@ -36,9 +36,11 @@ type Config struct {
 	// Publish gives the view through which others see a group.
 	Publish func(record.GroupID) *Partition
 	// OnLeader is told of every change of leader or epoch; OnConfigured when a led group has
-	// reached its assignment. Both are called from the Core's goroutine and must not block.
+	// reached its assignment; OnDamaged when a replica was taken out of service. All are called from the
+	// Core's goroutine, OnDamaged also while it is made, and must not block.
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
+	OnDamaged    func(g record.GroupID, r record.ReplicaID, err error)
 }
 
 // Core owns every Raft group of a node: offsets, waiters, producer tables, sessions, timers.
@@ -139,6 +141,8 @@ func (c *Core) Step(now Time, ev Event) {
 		c.peerFrame(ev)
 	case *RemoveReplica:
 		c.removeReplica(ev)
+	case *RefillReplica:
+		c.refill(ev)
 	case Inspect:
 		ev.Fn(c)
 	case DiskRoom:
@@ -232,6 +236,16 @@ func (c *Core) refresh(g *group) {
 	}
 }
 
+// Why a replica may be damaged beside what the store finds.
+var (
+	// ErrLostWrites: its log ends before what it had said was on its disk. No disk does that which keeps what
+	// it has synced.
+	ErrLostWrites = errors.New("this card loses writes that it said were on the disk")
+	// ErrDiverged: what is committed here and what the leader has differ. This copy may be the only one
+	// of acknowledged records, so nobody but a person gives it up.
+	ErrDiverged = errors.New("the leader's log is another one")
+)
+
 // damage takes a replica out of service: it answers nothing, votes for nobody and is sent to no one.
 func (c *Core) damage(g *group, err error) {
 	if g.damaged != nil {
@@ -243,6 +257,9 @@ func (c *Core) damage(g *group, err error) {
 	g.role, g.lead, g.serving = RoleDamaged, 0, false
 	c.retire(g, fmt.Errorf("group %d: %w: %v", g.id, record.ErrDamaged, err))
 	c.publish(g)
+	if c.cfg.OnDamaged != nil {
+		c.cfg.OnDamaged(g.id, g.replica, err)
+	}
 }
 
 // retire takes a group out of everything that the Core goes through, and answers who waits.

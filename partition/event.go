@@ -145,6 +145,16 @@ type RemoveReplica struct {
 	Done    func(error)
 }
 
+// RefillReplica empties a damaged replica that keeps its id, to be filled by the leader. It may be asked
+// for only after the group's configuration was seen without the replica: until then its vote counts
+// for what it has forgotten. A replica of a partition gets a new id instead.
+type RefillReplica struct {
+	Group   record.GroupID
+	Replica record.ReplicaID
+	Machine MachineKind
+	Done    func(error)
+}
+
 // Inspect runs a function on the Core's goroutine.
 type Inspect struct{ Fn func(*Core) }
 
@@ -168,6 +178,7 @@ func (PeerUp) isEvent()           {}
 func (PeerDown) isEvent()         {}
 func (PeerFrame) isEvent()        {}
 func (*RemoveReplica) isEvent()   {}
+func (*RefillReplica) isEvent()   {}
 func (Inspect) isEvent()          {}
 func (DiskRoom) isEvent()         {}
 func (Resign) isEvent()           {}

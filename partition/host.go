@@ -35,9 +35,10 @@ type HostConfig struct {
 	Limits  Limits
 	Logger  *slog.Logger
 	Machine func(record.GroupID, MachineKind) StateMachine
-	// OnLeader, OnConfigured: see Config. OnFailed is told once when the store can no longer write.
+	// OnLeader, OnConfigured, OnDamaged: see Config. OnFailed is told once when the store can no longer write.
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
+	OnDamaged    func(g record.GroupID, r record.ReplicaID, err error)
 	OnFailed     func(error)
 	// Room, if set, tells whether the disk has room for more. It is asked after each mebibyte that
 	// was written, and by LookForRoom.
@@ -111,7 +112,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.core = NewCore(Config{
 		Node: cfg.Node, Boot: cfg.Boot, Cluster: cfg.Cluster, Unclean: cfg.Unclean, Rand: cfg.Rand, Timing: cfg.Timing, Limits: cfg.Limits,
 		Logger: cfg.Logger, Store: cfg.Store, Outbox: cfg.Outbox, Machine: cfg.Machine, Publish: h.Partition,
-		OnLeader: cfg.OnLeader, OnConfigured: cfg.OnConfigured,
+		OnLeader: cfg.OnLeader, OnConfigured: cfg.OnConfigured, OnDamaged: cfg.OnDamaged,
 	}, 0, cfg.Store.Groups())
 	return h
 }
@@ -238,6 +239,13 @@ func (h *Host) Configure(a *Assignment) { h.post(a) }
 func (h *Host) Remove(g record.GroupID, r record.ReplicaID, done func(error)) {
 	if !h.post(&RemoveReplica{Group: g, Replica: r, Done: done}) {
 		done(record.ErrShuttingDown)
+	}
+}
+
+// Refill empties a damaged replica; see RefillReplica.
+func (h *Host) Refill(r *RefillReplica) {
+	if !h.post(r) {
+		r.Done(record.ErrShuttingDown)
 	}
 }
 

@@ -1,7 +1,7 @@
 package partition
 
 import (
-	"strings"
+	"errors"
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -18,7 +18,7 @@ func TestContradicts_aHeartbeatThatKnowsOfMoreThanIsHere(t *testing.T) {
 		err := (&Core{}).contradicts(g, &pb.Message{
 			Type: pb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(c.term), Commit: new(c.commit),
 		})
-		if (err != nil) != c.lost || err != nil && !strings.Contains(err.Error(), "the disk lost what it said it had written") {
+		if (err != nil) != c.lost || err != nil && !errors.Is(err, ErrLostWrites) {
 			t.Errorf("term %d, commit %d, with 76 entries of term 3: %v", c.term, c.commit, err)
 		}
 	}

@@ -100,6 +100,40 @@ func (c *Core) found(s storage.GroupState, done func(error)) *group {
 	return g
 }
 
+// empty puts an empty log in the place of a replica's, which keeps its id.
+func (c *Core) empty(g *group, hs storage.HardState, done func(error)) {
+	c.retire(g, record.ErrInterrupted)
+	g.role, g.lead = RoleNone, 0
+	c.stand(g)
+	c.forget(g)
+	g.part.lower()
+	fresh := c.found(storage.GroupState{
+		Group: g.id, Replica: g.replica, Class: g.class, HardState: hs,
+		Checkpoint: storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState{kind: g.kind, relaxed: g.relaxed()}.encode()},
+	}, done)
+	fresh.target = g.target
+}
+
+// refill empties a damaged replica. It votes for nobody in the epoch that it knew.
+func (c *Core) refill(r *RefillReplica) {
+	g := c.find(r.Group)
+	switch {
+	case c.failed != nil:
+		r.Done(c.failed)
+		return
+	case g == nil || g.damaged == nil:
+		r.Done(record.ErrRefused)
+		return
+	}
+	g.replica, g.kind = r.Replica, r.Machine
+	hs := g.log.hs
+	if hs.Term > 0 && hs.Vote == 0 {
+		hs.Vote = r.Replica // it may have voted and forgotten
+	}
+	c.log.Info("the damaged replica begins anew, empty", "group", g.id, "why", g.damaged)
+	c.empty(g, hs, r.Done)
+}
+
 // forget takes a group out of the Core. Saves of it that are in flight mean nothing any more.
 func (c *Core) forget(g *group) {
 	g.removed = true
@@ -111,7 +145,8 @@ func (c *Core) forget(g *group) {
 // another replica of the group was assigned to this node meanwhile, it is made now.
 func (c *Core) removeReplica(r *RemoveReplica) {
 	g := c.find(r.Group)
-	if g == nil || g.replica != r.Replica {
+	unnamed := g != nil && g.damaged != nil && g.replica == 0 // what was spoiled is which one it is
+	if g == nil || g.replica != r.Replica && !unnamed {
 		// It is gone already, or another life of it is here. That it went may still be on its
 		// way to the disk.
 		c.queueSave(nil, Save{Sync: true, empty: true, then: r.Done})

@@ -90,17 +90,7 @@ func (c *Core) endPoll(g *group) {
 func (c *Core) startOver(g *group, why error) {
 	c.log.Warn("records that were confirmed without an fsync are lost; the replica is filled anew",
 		"group", g.id, "offsets_to", g.next, "why", why)
-	c.retire(g, record.ErrInterrupted)
-	g.role, g.lead = RoleNone, 0
-	c.stand(g)
-	c.forget(g)
-	g.part.lower()
-	hs := storage.HardState{Term: g.term + 1}
-	fresh := c.found(storage.GroupState{
-		Group: g.id, Replica: g.replica, Class: g.class, HardState: hs,
-		Checkpoint: storage.Checkpoint{Confs: []storage.ConfAt{{}}, State: checkpointState{kind: g.kind, relaxed: true}.encode()},
-	}, nil)
-	fresh.target = g.target
+	c.empty(g, storage.HardState{Term: g.term + 1}, nil)
 }
 
 // startAnew lets a leader whose state is ahead of its log put its own log start first, and with it an empty

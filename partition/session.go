@@ -225,6 +225,9 @@ func (c *Core) declareDead(s *session) {
 		case g.role == RoleFollower && g.lead != 0 && g.lead.Node() == s.node:
 			lost++
 			c.orphan(g, "node "+s.node.String()+": "+s.why)
+		case g.role == RoleDamaged && g.lead != 0 && g.lead.Node() == s.node:
+			g.lead = 0
+			c.publish(g)
 		}
 	}
 	c.log.Info("peer lost", "node", s.node, "why", s.why, "groups_led", lost)
@@ -293,6 +296,9 @@ func (c *Core) peerFrame(ev PeerFrame) {
 // peerRaft gives a group a message from one of its other replicas.
 func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	g := c.find(id)
+	if g != nil && g.damaged != nil && record.ReplicaID(m.GetFrom()).Node() == s.node {
+		c.hearLeader(g, m)
+	}
 	if g == nil || g.damaged != nil || m.GetTo() != uint64(g.replica) || !fromNetwork(m.GetType()) || m.GetTerm() == 0 && m.GetType() != pb.MsgReadIndex ||
 		record.ReplicaID(m.GetFrom()).Node() != s.node {
 		return
@@ -302,6 +308,7 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 			c.startOver(g, why)
 		} else {
 			c.damage(g, why)
+			c.hearLeader(g, m)
 		}
 		return
 	}
@@ -340,14 +347,24 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 	c.step(g, m)
 }
 
+// hearLeader lets a damaged replica know who leads: clients are sent there, and it is given up only while
+// there is somebody to fetch it from.
+func (c *Core) hearLeader(g *group, m *pb.Message) {
+	leads := m.GetType() == pb.MsgHeartbeat || m.GetType() == pb.MsgApp || m.GetType() == pb.MsgSnap
+	if from := record.ReplicaID(m.GetFrom()); leads && m.GetTerm() >= g.term && (g.lead != from || m.GetTerm() > g.term) {
+		g.lead, g.term = from, m.GetTerm()
+		c.publish(g)
+	}
+}
+
 // contradicts tells that a leader's log is not the continuation of what is committed here. Raft
 // itself would believe that the logs agree when the leader asks below the commit index, and the
 // two would differ for ever. It also tells that this replica has not got what it had once reported
 // to be on its disk, where Raft would panic.
 func (c *Core) contradicts(g *group, m *pb.Message) error {
 	if m.GetType() == pb.MsgHeartbeat && m.GetTerm() >= g.term && m.GetCommit() > g.log.last {
-		return fmt.Errorf("the disk lost what it said it had written: node %d was told of %d entries on it, there are %d",
-			record.ReplicaID(m.GetFrom()).Node(), m.GetCommit(), g.log.last)
+		return fmt.Errorf("%w: node %d was told of %d entries, there are %d",
+			ErrLostWrites, record.ReplicaID(m.GetFrom()).Node(), m.GetCommit(), g.log.last)
 	}
 	if m.GetTerm() < g.term || m.GetType() != pb.MsgApp && m.GetType() != pb.MsgSnap {
 		return nil
@@ -356,8 +373,8 @@ func (c *Core) contradicts(g *group, m *pb.Message) error {
 		if index > g.committed || index <= g.log.base.Index || g.log.term(index) == term {
 			return nil
 		}
-		return fmt.Errorf("node %d leads with entry %d of term %d where one of term %d is committed here",
-			record.ReplicaID(m.GetFrom()).Node(), index, term, g.log.term(index))
+		return fmt.Errorf("%w: node %d leads with entry %d of term %d where one of term %d is committed here",
+			ErrDiverged, record.ReplicaID(m.GetFrom()).Node(), index, term, g.log.term(index))
 	}
 	if m.GetType() == pb.MsgSnap {
 		return differs(m.GetSnapshot().GetMetadata().GetIndex(), m.GetSnapshot().GetMetadata().GetTerm())
@@ -367,8 +384,8 @@ func (c *Core) contradicts(g *group, m *pb.Message) error {
 	}
 	for _, e := range m.GetEntries() {
 		if e.GetIndex() <= g.stateIndex && g.stateTerm > 0 && e.GetTerm() > g.stateTerm {
-			return fmt.Errorf("node %d leads with entry %d of term %d where this replica's state knows one of a term up to %d",
-				record.ReplicaID(m.GetFrom()).Node(), e.GetIndex(), e.GetTerm(), g.stateTerm)
+			return fmt.Errorf("%w: node %d leads with entry %d of term %d where this replica's state knows one of a term up to %d",
+				ErrDiverged, record.ReplicaID(m.GetFrom()).Node(), e.GetIndex(), e.GetTerm(), g.stateTerm)
 		}
 		if e.GetIndex() > max(g.committed, g.stateIndex) {
 			break

@@ -571,3 +571,13 @@ func (s *Store) Close() error {
 	err := s.db.Close()
 	return join(s.disk.frozenErr(), err, s.mark.close(), s.lock.Close())
 }
+
+// Damage is what is known to be broken of a group's log, nil if nothing is. It costs no read.
+func (s *Store) Damage(id record.GroupID) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if g := s.mu.groups[id]; g != nil && g.err != nil {
+		return g.err
+	}
+	return s.mu.rot[id]
+}

@@ -241,7 +241,7 @@ func (l *load) sight(n *node, before, now []partitionState) {
 		if before == nil {
 			continue
 		}
-		if p.epoch < before[i].epoch {
+		if p.epoch >= 0 && p.epoch < before[i].epoch {
 			l.c.t.Errorf("%s: partition %d went from epoch %d to %d", n.name, i, before[i].epoch, p.epoch)
 		}
 		if p.high >= 0 && p.high < before[i].high {

@@ -142,11 +142,11 @@ func (c *Card) Cut() {
 	clear(c.cache)
 }
 
-// Lie makes an honest card lie from now on.
-func (c *Card) Lie() {
+// Lie makes a card lie from now on, or be honest again.
+func (c *Card) Lie(lies bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.o.Lies = true
+	c.o.Lies = lies
 }
 
 // Power gives the power back. The file system must not be mounted.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edged/internal/memnet"
+	"edged/partition"
 	"edged/record"
 	"edged/storage"
 	"edged/transport/wire"
@@ -364,7 +365,7 @@ func wipeOne(w *world) {
 }
 
 // flipBit starts a machine with one bit of its disk flipped, once in a run, and only where the others hold
-// everything. It may find nothing, take replicas out of service, or refuse to start and say why; what it tells
+// everything. It may find nothing, fetch damaged replicas anew, or refuse to start and say why; what it tells
 // clients is judged as ever. Then its disk is taken away.
 func flipBit(w *world) {
 	if w.wiped || w.cloned() || !w.redundant() {
@@ -386,6 +387,7 @@ func flipBit(w *world) {
 	switch err := m.start(); {
 	case err == nil:
 		time.Sleep(time.Duration(1+w.rng.IntN(4000)) * time.Millisecond)
+		w.awaitMended(m)
 		m.powerCut(w.kept())
 	case !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, storage.ErrLostTail) && !errors.Is(err, storage.ErrIdentityLost) && !errors.Is(err, storage.ErrNewerFormat) && !errors.Is(err, storage.ErrNotOurs):
 		w.fail(lawNamed, "%s, with a bit flipped in %s: %v", m.name, where, err)
@@ -394,6 +396,45 @@ func flipBit(w *world) {
 	m.powerOn()
 	m.renew("DISK REPLACED")
 }
+
+// awaitMended waits until a machine has no damaged replica. All others are there and hold everything.
+func (w *world) awaitMended(m *machine) {
+	l := m.life
+	if l == nil || l.n.Failure() != nil {
+		return
+	}
+	damaged := func() (out []string) {
+		h := l.n.Host()
+		if h == nil {
+			return nil
+		}
+		if v := h.Partition(record.MetadataGroup).View(); v.Role == partition.RoleDamaged {
+			out = append(out, fmt.Sprintf("metadata: %v", v.Err))
+		}
+		for _, p := range w.hist.parts() {
+			g, _ := w.replicas(p)
+			pp := h.Lookup(g)
+			if pp == nil {
+				continue
+			}
+			if v := pp.View(); v.Role == partition.RoleDamaged {
+				out = append(out, fmt.Sprintf("%s: %v", p, v.Err))
+			} else if err := l.n.Store().Damage(g); err != nil {
+				out = append(out, fmt.Sprintf("%s, in part: %v", p, err))
+			}
+		}
+		return out
+	}
+	if found := damaged(); len(found) > 0 {
+		w.story.tell(m.name, "DAMAGED: %v", found)
+	}
+	if !w.await(mendedWithin, func() bool { return len(damaged()) == 0 }) && !w.over() {
+		w.fail(lawMended, "%s after %v: %v", m.name, mendedWithin, damaged())
+	}
+}
+
+// mendedWithin is how long damaged replicas may be out of service while all others are there.
+const mendedWithin = 30 * time.Second
 
 // namesHosts tells of a file with addresses. With a flipped bit one may be a name, which is looked up by the
 // system's resolver: that is no part of the bubble and ends the process.

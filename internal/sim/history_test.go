@@ -39,6 +39,7 @@ const (
 	lawIdentity    = "an identity stays and its boot counter rises (law 6)"
 	lawReadBack    = "what was acknowledged can be read at once"
 	lawNamed       = "a damaged disk is named as what it is (law 8)"
+	lawMended      = "a damaged replica is fetched anew while the others have a majority (law 8)"
 	lawLinear      = "appends and reads are linearizable"
 )
 

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edged/partition"
+	"edged/record"
+	"edged/transport/wire"
+)
+
+// produceTo puts a record into a partition of t and waits until a majority has it.
+func produceTo(t *testing.T, nodes []*testNode, p int32, value string) {
+	t.Helper()
+	batch := record.NewBuilder(record.None, 1<<16)
+	batch.Append(1, nil, []byte(value), nil)
+	built := batch.Build()
+	await(t, "a record of partition "+fmt.Sprint(p)+" is acknowledged", func() bool {
+		for _, n := range nodes {
+			done := make(chan wire.ProduceResponse, 1)
+			broker{n.Node}.Produce(wire.ProduceRequest{Topic: "t", Partition: p, Acks: wire.AcksAll, Epoch: record.NoEpoch, Batch: append(record.Batch(nil), built...)}, func(r wire.ProduceResponse) { done <- r })
+			if r := <-done; r.Err == nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// whole tells whether all copies of t on all nodes are in service, voters, and as far as each other.
+func whole(nodes []*testNode) bool {
+	for _, n := range nodes {
+		h := n.host.Load()
+		if h == nil || !n.caughtUp() {
+			return false
+		}
+		if v := h.Partition(record.MetadataGroup).View(); v.Role == partition.RoleDamaged || len(v.Voters) != len(nodes) {
+			return false
+		}
+		for _, p := range n.machine.Picture().Topic("t").Partitions {
+			part := h.Lookup(p.Group)
+			if part == nil || len(p.Replicas) != len(nodes) || len(p.Adding)+len(p.Removing) > 0 {
+				return false
+			}
+			if v := part.View(); v.Role == partition.RoleDamaged || v.Role == partition.RoleNone || len(v.Voters) != len(nodes) || v.Leader == record.NoNode {
+				return false
+			}
+			if n.store.Damage(p.Group) != nil {
+				return false
+			}
+			high := nodes[0].host.Load().Partition(p.Group).HighWatermark()
+			if _, _, next, ok := n.store.Bounds(p.Group); !ok || next != high {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func damagedHere(n *testNode) int {
+	count := 0
+	for _, p := range n.machine.Picture().Topic("t").Partitions {
+		if part := n.host.Load().Lookup(p.Group); part != nil && part.View().Role == partition.RoleDamaged {
+			count++
+		}
+	}
+	return count
+}
+
+func noted(n *testNode, part string) bool {
+	events, _ := n.notes.after(0)
+	for _, e := range events {
+		if strings.Contains(e.Text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// A card has forgotten what it had said it had written: the data of partitions and of the metadata. The node goes on, says
+// so, and fetches all of it anew from the others; nobody has to do anything, and nothing is missing.
+func TestMend_aCardThatForgotIsFilledAnew(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	await(t, "all copies", func() bool { return whole(nodes) })
+	put := func(n int) {
+		for p := range int32(6) {
+			for i := range n {
+				produceTo(t, nodes, p, fmt.Sprintf("%d %d", p, i))
+			}
+		}
+	}
+	put(5)
+	dir, join := nodes[2].cfg.DataDir, nodes[0].Addrs().Gossip
+	nodes[2].stop()
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, "store"))); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2] = startNodeIn(t, dir, 3, join)
+	await(t, "all copies again", func() bool { return whole(nodes) })
+	put(5)
+	await(t, "all have it", func() bool { return whole(nodes) })
+	nodes[2].stop()
+	if err := os.RemoveAll(filepath.Join(dir, "store")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "store"), os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2] = startNodeIn(t, dir, 3, join)
+	await(t, "the loss is noticed", func() bool { return noted(nodes[2], partition.ErrLostWrites.Error()) })
+	await(t, "all copies after the loss", func() bool { return whole(nodes) })
+	put(1)
+	await(t, "all copies at the end", func() bool { return whole(nodes) })
+	for p, part := range nodes[2].machine.Picture().Topic("t").Partitions {
+		st, ok := nodes[2].store.State(part.Group)
+		if !ok || st.Err != nil || st.NextOffset < 11 {
+			t.Errorf("partition %d ends at %d, %v", p, st.NextOffset, st.Err)
+		}
+	}
+}
+
+// A bit has flipped in what a node has stored. Whoever reads it finds that; the replica is fetched anew while it goes
+// on as a voter.
+func TestMend_aFlippedBitIsFetchedAnew(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	await(t, "all copies", func() bool { return whole(nodes) })
+	noise := make([]byte, 50<<10)
+	rng := rand.NewChaCha8([32]byte{1})
+	for range 150 { // more than a memtable: the first of them are in a table
+		_, _ = rng.Read(noise)
+		produceTo(t, nodes, 0, string(noise))
+	}
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise) // the first record
+	await(t, "all have it", func() bool { return whole(nodes) })
+	dir, join := nodes[2].cfg.DataDir, nodes[0].Addrs().Gossip
+	g := nodes[2].machine.Picture().Topic("t").Partitions[0].Group
+	nodes[2].stop()
+	flipWhere(t, filepath.Join(dir, "store"), noise[100:200])
+	nodes[2] = startNodeIn(t, dir, 3, join)
+	await(t, "the node is back", func() bool { return nodes[2].host.Load() != nil && nodes[2].caughtUp() })
+	old, _ := nodes[2].store.State(g)
+	if _, _, err := nodes[2].store.ReadFrom(g, 0, 10, 1<<20, nil); err == nil {
+		t.Fatal("the flipped bit was not found")
+	}
+	await(t, "another replica", func() bool {
+		st, ok := nodes[2].store.State(g)
+		return ok && st.Replica != old.Replica && whole(nodes)
+	})
+	if out, _, err := nodes[2].store.ReadFrom(g, 0, 10, 1<<20, nil); err != nil || !bytes.Contains(out, noise) {
+		t.Errorf("the first record after that: %d bytes, %v", len(out), err)
+	}
+}
+
+// flipWhere flips a bit of the one table that holds what.
+func flipWhere(t *testing.T, dir string, what []byte) {
+	t.Helper()
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range tables {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.Index(b, what); at >= 0 {
+			b[at] ^= 1
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("none of %d tables holds the record", len(tables))
+}
