@@ -57,6 +57,9 @@ func (t mendTries) wait() time.Duration {
 func (n *Node) onDamaged(g record.GroupID, _ record.ReplicaID, err error) {
 	text := fmt.Sprintf("the replica of %s here is damaged and out of service: %v", n.groupText(g), inLine(err))
 	n.note(eventDisk, text)
+	if errors.Is(err, partition.ErrLostWrites) { // stays true of the card when the replica is whole again
+		n.problems.add(partition.ErrLostWrites.Error() + ": after a power cut it had less than before; replace it")
+	}
 	n.wake()
 }
 

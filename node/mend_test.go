@@ -2,12 +2,15 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edged/partition"
 	"edged/record"
@@ -180,4 +183,70 @@ func flipWhere(t *testing.T, dir string, what []byte) {
 		}
 	}
 	t.Fatalf("none of %d tables holds the record", len(tables))
+}
+
+// The only replica of a partition is not given up, whatever is wrong with it; the node says what is to be done.
+func TestMend_theOnlyReplicaStays(t *testing.T) {
+	t.Parallel()
+	n := startCluster(t, 1)[0]
+	noise := make([]byte, 50<<10)
+	rng := rand.NewChaCha8([32]byte{2})
+	for range 150 {
+		_, _ = rng.Read(noise)
+		produceTo(t, []*testNode{n}, 0, string(noise))
+	}
+	_, _ = rand.NewChaCha8([32]byte{2}).Read(noise)
+	dir, g := n.cfg.DataDir, n.machine.Picture().Topic("t").Partitions[0].Group
+	n.stop()
+	flipWhere(t, filepath.Join(dir, "store"), noise[100:200])
+	n = startNodeIn(t, dir, 0)
+	await(t, "the node is back", func() bool { return n.notReady() == nil && n.caughtUp() })
+	old, _ := n.store.State(g)
+	if _, _, err := n.store.ReadFrom(g, 0, 10, 1<<20, nil); err == nil {
+		t.Fatal("the flipped bit was not found")
+	}
+	for range 3 {
+		n.wake()
+		time.Sleep(2 * hurry)
+	}
+	problems := strings.Join(n.describeSelf().Problems, "\n")
+	if st, _ := n.store.State(g); st.Replica != old.Replica || !strings.Contains(problems, "t/0 is damaged in part") || !strings.Contains(problems, "it is the only replica") {
+		t.Errorf("replica %v became %v; problems: %s", old.Replica, st.Replica, problems)
+	}
+}
+
+// Who votes decides whether a damaged replica is given up.
+func TestWhyNotMended(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	await(t, "all copies", func() bool { return whole(nodes) })
+	n := nodes[0]
+	held := n.machine.Picture().ReplicasOn(n.ident.Get().Node)[0]
+	for name, c := range map[string]struct {
+		replicas int
+		err      error
+		served   bool
+		stays    string
+	}{
+		"three, out of service": {3, errors.New("x"), false, ""},
+		"three, lost writes":    {3, partition.ErrLostWrites, false, ""},
+		"three, in part":        {3, errors.New("x"), true, ""},
+		"three, diverged":       {3, partition.ErrDiverged, false, "only copy of acknowledged"},
+		"two, out of service":   {2, errors.New("x"), false, "both are needed"},
+		"two, in part":          {2, errors.New("x"), true, ""},
+		"one":                   {1, errors.New("x"), true, "only replica"},
+	} {
+		h := held
+		part := *held.Partition
+		part.Replicas = append([]record.ReplicaID{held.Replica}, slices.DeleteFunc(slices.Clone(part.Replicas), func(r record.ReplicaID) bool { return r == held.Replica })...)[:c.replicas]
+		h.Partition = &part
+		if why := n.whyNotMended(h, c.err, c.served); (why == "") != (c.stays == "") || !strings.Contains(why, c.stays) {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+	nodes[1].stop()
+	nodes[2].stop()
+	await(t, "a majority is gone", func() bool {
+		return strings.Contains(n.whyNotMended(held, errors.New("x"), false), "no majority without it")
+	})
 }

@@ -158,7 +158,7 @@ func (c *Core) removeReplica(r *RemoveReplica) {
 	g.part.view.Store(&View{Leader: record.NoNode, Epoch: record.NoEpoch})
 	g.part.wake()
 	c.queueSave(g, Save{Sync: true, then: r.Done, Update: storage.Update{Group: g.id, Replica: g.replica, Remove: true}})
-	if g.target != nil && g.target.replicaOn(c.cfg.Node) > g.replica {
+	if g.target != nil && g.target.replicaOn(c.cfg.Node) > r.Replica {
 		a := *g.target
 		a.Done = nil
 		c.configure(&a)
