@@ -306,7 +306,8 @@ type conn struct {
 	lost    bool  // by us, without a word to the peer
 	broken  error // reset
 	arrived []segment
-	held    int // bytes in arrived
+	held    int       // bytes in arrived
+	alarm   time.Time // of the last timer that wakes a reader when a segment is here
 
 	readBy, writeBy deadline
 }
@@ -353,24 +354,29 @@ func (c *conn) Read(b []byte) (int, error) {
 				return 0, io.EOF
 			}
 			k := copy(b, s.b)
+			if c.held >= window {
+				c.peer.wake.Broadcast() // a writer waits
+			}
 			c.held -= k
 			if s.b = s.b[k:]; len(s.b) == 0 {
 				c.arrived = c.arrived[1:]
 			}
-			c.peer.wake.Broadcast()
 			return k, nil
 		}
 		c.wake.Wait()
 	}
 }
 
-// due tells that the oldest segment is here; if it is on its way a timer will wake the reader.
+// due tells that the oldest segment is here; if it is on its way a timer will wake the reader, one for each segment
+// that comes to be the oldest.
 func (c *conn) due() bool {
 	if c.n.blocked(c.peer.host, c.host) {
 		return false
 	}
-	wait := time.Until(c.arrived[0].at)
-	if wait > 0 {
+	at := c.arrived[0].at
+	wait := time.Until(at)
+	if wait > 0 && !c.alarm.Equal(at) {
+		c.alarm = at
 		time.AfterFunc(wait, c.wakeNow)
 	}
 	return wait <= 0
@@ -404,7 +410,9 @@ func (c *conn) Write(b []byte) (int, error) {
 			c.send(slices.Clone(b[written : written+k]))
 			c.peer.held += k
 			written += k
-			c.peer.wake.Broadcast()
+			if len(c.peer.arrived) == 1 { // else the reader waits for one before it
+				c.peer.wake.Broadcast()
+			}
 		default:
 			c.wake.Wait()
 		}
@@ -448,13 +456,16 @@ func (c *conn) closeLocked() {
 }
 
 func (d *deadline) set(at time.Time, wake func()) {
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
 	d.at = at
-	if !at.IsZero() {
+	switch {
+	case at.IsZero():
+		if d.timer != nil {
+			d.timer.Stop()
+		}
+	case d.timer == nil:
 		d.timer = time.AfterFunc(time.Until(at), wake)
+	default:
+		d.timer.Reset(time.Until(at))
 	}
 }
 
@@ -477,9 +488,8 @@ func (c *conn) setDeadlines(at time.Time, ds ...*deadline) error {
 		return opError("set", c.remote, net.ErrClosed)
 	}
 	for _, d := range ds {
-		d.set(at, c.wakeNow)
+		d.set(at, c.wakeNow) // who waits hears of it when it has passed
 	}
-	c.wake.Broadcast()
 	return nil
 }
 

@@ -41,6 +41,7 @@ const (
 	lawNamed       = "a damaged disk is named as what it is (law 8)"
 	lawMended      = "a damaged replica is fetched anew while the others have a majority (law 8)"
 	lawLinear      = "appends and reads are linearizable"
+	lawEnds        = "a run ends"
 )
 
 // history is what clients did and saw, and what is known of each partition from it. Everything that
@@ -187,7 +188,8 @@ func (h *history) ack(s *sent, r wire.ProduceResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.note("ack %d %d", s.number, r.BaseOffset)
-	if s.outcome == acked && s.offset != r.BaseOffset {
+	// What a weak acknowledgement promised may be lost with its leader, and the batch, sent again, be appended anew.
+	if s.outcome == acked && s.offset != r.BaseOffset && (s.strong || s.epoch == r.Epoch) {
 		h.w.fail(lawDense, "%v was answered with offset %d and then with %d", s, s.offset, r.BaseOffset)
 		return
 	}

@@ -7,9 +7,12 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -18,7 +21,12 @@ import (
 	"edged/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	// A run is short and leaves nothing behind, so that collecting rarely is cheap.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(1 << 30)
+	leak.Main(m)
+}
 
 // defaultRounds is how many seeds of each profile a plain test runs, and progressEvery how often a long one
 // says how far it is.
@@ -27,20 +35,15 @@ const (
 	progressEvery = 10 * time.Second
 )
 
-// hangsAfter is how much real time a run may take: seconds are usual, on a busy machine.
-const hangsAfter = 5 * time.Minute
-
 // runSeed makes one run of a profile.
 func runSeed(t *testing.T, p profile, seed uint64) *world {
 	cryptotest.SetGlobalRandom(t, seed)
+	var now atomic.Pointer[world]
+	defer watch(p.name, seed, &now).Stop()
 	var w *world
-	hung := time.AfterFunc(hangsAfter, func() { // outside the bubble, whose time may stand still
-		fmt.Fprintf(os.Stderr, "%s\n--- seed %d of profile %s has not ended after %v\n", w.story, seed, p.name, hangsAfter)
-		panic("a run hangs: some goroutine waits for a lock that is held across a wait")
-	})
-	defer hung.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed)
+		now.Store(w)
 		w.run(p)
 	})
 	if !w.over() {
@@ -86,6 +89,9 @@ func TestSim(t *testing.T) {
 			t.Fatalf("EDGED_SIM_FOR=%q: %v", s, err)
 		}
 		c.until, c.seeds = c.began.Add(d), math.MaxInt32
+	}
+	if os.Getenv(hangEnv) != "" {
+		profiles = append(profiles[:0:0], hanging)
 	}
 	workers := number(t, "EDGED_SIM_WORKERS", 1)
 	if worker := os.Getenv(workerEnv); worker != "" {
@@ -134,6 +140,9 @@ func (c *campaign) run(t *testing.T) {
 		if c.only != "" {
 			p = profileNamed(t, c.only)
 		}
+		if c.worker {
+			fmt.Printf("%s%d of profile %s\n", beginMark, seed, p.name)
+		}
 		t.Run(fmt.Sprintf("%s/%d", p.name, seed), func(t *testing.T) {
 			w := runSeed(t, p, seed)
 			d := &c.done
@@ -157,17 +166,31 @@ func (c *campaign) run(t *testing.T) {
 const (
 	workerEnv = "EDGED_SIM_WORKER" // which of the processes this one is
 	tallyMark = "tally "           // before a worker's count
+	beginMark = "seed "            // before the seed that a worker begins
 )
+
+// worker is a process that runs a share of the seeds.
+type worker struct {
+	cmd   *exec.Cmd
+	done  tally
+	seed  string    // that it runs now
+	since time.Time // and when it was last heard of
+	over  bool
+}
+
+// news is a line of a worker's, or its end.
+type news struct {
+	worker int
+	line   string
+	ended  bool
+	err    error
+}
 
 // share runs the seeds in several processes: one uses about one core, as what is random is so for a whole process.
 func (c *campaign) share(t *testing.T, workers int) {
-	type news struct {
-		worker int
-		tally
-	}
-	counts, ended := make(chan news), make(chan error)
-	var running []*exec.Cmd
-	for n := range workers {
+	heard := make(chan news)
+	running := make([]worker, workers)
+	for n := range running {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestSim$", "-test.timeout", "0")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", workerEnv, n), "GOMAXPROCS=1")
 		cmd.Stderr = os.Stderr
@@ -178,37 +201,67 @@ func (c *campaign) share(t *testing.T, workers int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		running = append(running, cmd)
+		running[n] = worker{cmd: cmd, since: time.Now()}
 		go func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				if line, ok := strings.CutPrefix(lines.Text(), tallyMark); ok {
-					var d tally
-					_ = json.Unmarshal([]byte(line), &d)
-					counts <- news{n, d}
+			for lines := bufio.NewReader(out); ; {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					break
 				}
+				heard <- news{worker: n, line: strings.TrimSpace(line)}
 			}
-			ended <- cmd.Wait()
+			heard <- news{worker: n, ended: true, err: cmd.Wait()}
 		}()
 	}
-	tallies := make([]tally, workers)
-	for told, left := time.Now(), workers; left > 0; {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for left := workers; left > 0; {
 		select {
-		case d := <-counts:
-			tallies[d.worker], c.done = d.tally, tally{}
-			for _, d := range tallies {
-				c.done.Seeds, c.done.Acked, c.done.Read, c.done.Undecided = c.done.Seeds+d.Seeds, c.done.Acked+d.Acked, c.done.Read+d.Read, c.done.Undecided+d.Undecided
-			}
-			if time.Since(told) > progressEvery {
-				told = time.Now()
-				fmt.Fprintln(os.Stderr, "sim: "+c.done.told(c.began))
-			}
-		case err := <-ended:
-			if left--; err != nil && !t.Failed() {
-				t.Errorf("a worker ended: %v", err)
-				for _, cmd := range running {
-					_ = cmd.Process.Kill()
+		case n := <-heard:
+			w := &running[n.worker]
+			w.since = time.Now()
+			switch {
+			case n.ended:
+				left, w.over = left-1, true
+				if n.err != nil && !t.Failed() {
+					t.Errorf("a worker ended: %v", n.err)
+					for _, o := range running {
+						_ = o.cmd.Process.Kill()
+					}
 				}
+			case strings.HasPrefix(n.line, beginMark):
+				w.seed = strings.TrimPrefix(n.line, beginMark)
+			case strings.HasPrefix(n.line, tallyMark):
+				_ = json.Unmarshal([]byte(strings.TrimPrefix(n.line, tallyMark)), &w.done)
 			}
+		case <-tick.C:
+			c.progress(running)
+		}
+	}
+	c.sum(running)
+}
+
+func (c *campaign) sum(running []worker) {
+	c.done = tally{}
+	for _, w := range running {
+		c.done.Seeds, c.done.Acked, c.done.Read, c.done.Undecided = c.done.Seeds+w.done.Seeds, c.done.Acked+w.done.Acked, c.done.Read+w.done.Read, c.done.Undecided+w.done.Undecided
+	}
+}
+
+// progress says how far the workers are, and ends one that says nothing and has not ended itself.
+func (c *campaign) progress(running []worker) {
+	c.sum(running)
+	fmt.Fprintln(os.Stderr, "sim: "+c.done.told(c.began))
+	for _, w := range running {
+		switch silent := time.Since(w.since); {
+		case w.over:
+		case silent > hangsAfter()+2*dumpWithin():
+			fmt.Fprintf(os.Stderr, "sim: seed %s, broke the law %q: nothing for %v, and the process does not end itself\n", w.seed, lawEnds, silent.Round(time.Second))
+			_ = w.cmd.Process.Signal(syscall.SIGCONT)
+			_ = w.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines
+			time.AfterFunc(dumpWithin(), func() { _ = w.cmd.Process.Kill() })
+		case silent > progressEvery:
+			fmt.Fprintf(os.Stderr, "sim: seed %s has run for %v\n", w.seed, silent.Round(time.Second))
 		}
 	}
 }
