@@ -63,6 +63,7 @@ type node struct {
 	addr                         struct {
 		NodeID int32  `json:"node_id"`
 		Kafka  string `json:"kafka"`
+		Native string `json:"native"`
 		HTTP   string `json:"http"`
 		PID    int    `json:"pid"`
 	}
