@@ -265,7 +265,6 @@ func (f *fetching) fill() {
 		f.resp.Brokers = append(f.resp.Brokers, kmsg.FetchResponseBroker{NodeID: int32(e.ID), Host: e.Host, Port: e.Port, Rack: rackOf(e)})
 	}
 	f.keep(int64(f.total))
-	f.sizeHint = int(f.total) + 128*len(f.parts) + 64
 }
 
 // leaderIn gives the leader that an error names, -1 if it names none.

@@ -26,7 +26,6 @@ type call struct {
 	req          kmsg.Request
 	answer       kmsg.Response // nil once done: there is none to send
 	prepare      func()        // if set, the writer calls it before it encodes the answer
-	sizeHint     int           // about how large the answer is in bytes, 0 if it is small
 
 	held, fetchHeld int64 // of the connection's memory; given back when the answer is written
 	queued          bool  // it stands in the connection's queue

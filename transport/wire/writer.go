@@ -5,6 +5,7 @@ import (
 	"net"
 
 	"edged/record"
+	"edged/transport"
 )
 
 // writeLoop writes answers until the connection is aborted, or is closing and none is left.
@@ -66,7 +67,7 @@ func (c *conn) write(answers []answer) error {
 			continue
 		}
 		c.writing.Store(c.s.age())
-		err := WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) {
+		err := transport.WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) {
 			c.s.metrics.bytesOut.Add(n)
 			c.writing.Store(c.s.age())
 		})
