@@ -171,7 +171,7 @@ func (f *fetching) step(p *fetchPart) (err error) {
 	if at := record.Offset(p.in.FetchOffset); at < s.LogStart && p.next == at || p.beyond() {
 		return record.ErrOffsetOutOfRange
 	}
-	for p.next < s.Readable && !f.full {
+	if p.next < s.Readable && !f.full {
 		if err := f.reserveAll(); err != nil {
 			return err
 		}
@@ -195,6 +195,7 @@ func (f *fetching) step(p *fetchPart) (err error) {
 			p.out.RecordBatches = append(p.out.RecordBatches, batches...)
 		}
 		p.next, f.total = next, f.total+int32(len(batches))
+		f.settled = f.settled || p.next < s.Readable // the next batch does not fit
 	}
 	return nil
 }
