@@ -12,14 +12,22 @@ func WritePieces(nc net.Conn, pieces net.Buffers, chunk int, timeout time.Durati
 		if err := nc.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return err
 		}
-		head := cut(&pieces, chunk)
-		n, err := head.WriteTo(nc)
+		n, err := writeOne(nc, cut(&pieces, chunk))
 		moved(n)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeOne writes what most often is one piece.
+func writeOne(nc net.Conn, pieces net.Buffers) (int64, error) {
+	if len(pieces) == 1 {
+		n, err := nc.Write(pieces[0])
+		return int64(n), err
+	}
+	return pieces.WriteTo(nc)
 }
 
 // cut takes up to limit bytes off the front of pieces.
