@@ -41,7 +41,7 @@ type Options struct {
 	// Status, if set, is told in one line what the node is doing, once per change and for
 	// each step of progress while it starts and stops. It must not block.
 	Status func(line string)
-	// Quiet, if set, is called once when nothing has been stored for a while (quietAfter): memory that
+	// Quiet, if set, is called now and then while nothing is stored (quietAfter, quietEvery): memory that
 	// belongs to the process as a whole can be given back.
 	Quiet func()
 

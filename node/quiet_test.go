@@ -1,24 +1,26 @@
 package node
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
-// Quiet is told once in each time without writes, after quietAfter of it.
-func TestQuiet_isToldOnce(t *testing.T) {
-	const turns = int(quietAfter / janitorEvery)
+// Quiet is told after quietAfter without writes and each quietEvery from then on, and not at all as
+// long as something is stored.
+func TestQuiet_isToldNowAndThenWhileNothingIsStored(t *testing.T) {
 	var q quiet
 	for spell := range 3 {
-		told := 0
-		for i := range 4 * turns {
-			if q.turn(false) {
-				if told++; i != turns-1 {
-					t.Errorf("quiet time %d: told in turn %d, want %d", spell, i, turns-1)
-				}
+		next := quietAfter
+		for at := janitorEvery; at <= 5*quietEvery; at += janitorEvery {
+			told := q.turn(false)
+			if told != (at == next) {
+				t.Fatalf("quiet time %d: after %v told %v", spell, at, told)
+			}
+			if told {
+				next += quietEvery
 			}
 		}
-		if told != 1 {
-			t.Errorf("quiet time %d: told %d times", spell, told)
-		}
-		for range 2 * turns { // now and then something is stored
+		for at := time.Duration(0); at < 3*quietEvery; at += 2 * janitorEvery { // now and then something is stored
 			if q.turn(false) || q.turn(true) {
 				t.Fatalf("after quiet time %d: told though something was stored", spell)
 			}
