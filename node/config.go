@@ -104,16 +104,33 @@ type Config struct {
 	sources map[string]string
 }
 
+// nodeName makes a name that a node may have of what the machine is called, which is "(none)" on one that
+// nobody has named.
+func nodeName(host string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if nameRune(r) {
+			return r
+		}
+		return '-'
+	}, host), "-.")
+	if name == "" || host == "(none)" {
+		return "edged"
+	}
+	return name[:min(len(name), maxNameBytes)]
+}
+
+// nameRune tells which characters names have that travel in gossip and stand in logs and tables.
+func nameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+}
+
 // DefaultConfig is a whole configuration: a cluster of one that other machines can
 // reach, on the default ports, with its data beside the working directory.
 func DefaultConfig() Config {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		name = "edged"
-	}
+	name, _ := os.Hostname() // without one: the same as an empty one
 	return Config{
 		DataDir:         "./edged-data",
-		NodeName:        name,
+		NodeName:        nodeName(name),
 		Cluster:         "edge",
 		NativeAddr:      ":7400",
 		GossipAddr:      ":7946",
@@ -294,9 +311,7 @@ func (v *validator) oneOf(setting, got string, want ...string) {
 
 // name checks a name that travels in gossip and stands in logs and tables.
 func (v *validator) name(setting, got string, required bool) {
-	bad := strings.IndexFunc(got, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
-	})
+	bad := strings.IndexFunc(got, func(r rune) bool { return !nameRune(r) })
 	switch {
 	case got == "" && required:
 		v.fault(setting, "is empty")

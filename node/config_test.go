@@ -360,3 +360,16 @@ func FuzzLoad_file(f *testing.F) {
 		}
 	})
 }
+
+// A machine may have any name or none; the node starts without a setting all the same.
+func TestDefaultConfig_nodeNameIsOneThatANodeMayHave(t *testing.T) {
+	for host, want := range map[string]string{
+		"pi1": "pi1", "Pi-1.local": "Pi-1.local", "(none)": "edged", "": "edged", "my pi": "my-pi", "küche": "k-che", "---": "edged", strings.Repeat("a", 100): strings.Repeat("a", 64),
+	} {
+		c := DefaultConfig()
+		c.NodeName = nodeName(host)
+		if err := c.Validate(); err != nil || c.NodeName != want {
+			t.Errorf("%q: %q, %v", host, c.NodeName, err)
+		}
+	}
+}

@@ -48,4 +48,17 @@ func TestOperations_explainsEveryMetricAndEvent(t *testing.T) {
 			t.Errorf("docs/operations.md explains %s, which no node has", name)
 		}
 	}
+	rules, err := os.ReadFile("../deploy/prometheus/edged.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := regexp.MustCompile(`edged_[a-z_]+`).FindAllString(string(rules), -1)
+	if len(used) < 10 {
+		t.Fatalf("the test sees only %d metrics in the alerts", len(used))
+	}
+	for _, name := range used {
+		if !has[name] {
+			t.Errorf("an alert waits for %s, which no node has", name)
+		}
+	}
 }

@@ -243,6 +243,7 @@ func (p *packing) contents(arch string) files.Contents {
 	for _, name := range []string{"lan-only.conf", "slower-restarts.conf", "data-on-its-own-card.conf"} {
 		add("", 0o644, doc+"examples/"+name, filepath.Join(here, "examples", name))
 	}
+	add("", 0o644, "/usr/share/edged/edged.rules.yml", filepath.Join(p.root, "deploy", "prometheus", "edged.rules.yml"))
 	add("", 0o644, "/usr/share/lintian/overrides/edged", filepath.Join(here, "lintian-overrides"))
 	slices.SortFunc(all, func(a, b *files.Content) int { return strings.Compare(a.Destination, b.Destination) })
 	return all
