@@ -211,3 +211,38 @@ func TestClock_stepsUnderLoadElectNobody(t *testing.T) {
 		}
 	}}}})
 }
+
+// What is committed by the other disks while this one stands still is no damage: a fetch reads no further than this
+// node's own disk, and waits for the rest.
+func TestFetch_readsNoFurtherThanThisNodesOwnDisk(t *testing.T) {
+	ahead := 0
+	runCase(t, 4, profile{nodes: []int{3}, steps: 3, pause: 2 * time.Second, actions: []action{{1, func(w *world) {
+		p := w.hist.parts()[0]
+		_, rs := w.replicas(p)
+		k := slices.IndexFunc(rs, func(r replica) bool { return r.v.Serving })
+		if k < 0 {
+			return
+		}
+		l, at := rs[k].l, rs[k].p
+		l.m.disk.stick()
+		for range 60 { // it gives leadership away after 3 s
+			time.Sleep(20 * time.Millisecond)
+			readable, high := at.Readable(), at.HighWatermark()
+			if high-1 <= readable {
+				continue
+			}
+			ahead++
+			res, ok := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.FetchResponse {
+				return b.Fetch(ctx, wire.FetchRequest{Topic: p.topic.name, Partition: p.number, Epoch: record.NoEpoch, Offset: high - 1, MaxBytes: 1 << 20, MaxWaitMs: 5})
+			})
+			if ok && errors.Is(res.Err, record.ErrDamaged) {
+				w.fail(lawHealthy, "%s, with its disk at %d and a high watermark of %d: %v", l.m.name, readable, high, res.Err)
+				break
+			}
+		}
+		healDisks(w)
+	}}}})
+	if ahead == 0 {
+		t.Error("no high watermark was ever ahead of its leader's disk")
+	}
+}
