@@ -54,6 +54,7 @@ func (n *Node) onStorage(e storage.Event) {
 	case storage.EventFatal:
 		n.note(eventDisk, text)
 		n.fail(e.Err)
+		n.freezeOnce.Do(func() { close(n.froze) })
 	case storage.EventSlowDisk:
 		if e.Took == 0 {
 			n.disk.slowSince.Store(int64(time.Since(n.started)))

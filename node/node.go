@@ -44,6 +44,9 @@ type Options struct {
 	// Quiet, if set, is called now and then while nothing is stored (quietAfter, quietEvery): memory that
 	// belongs to the process as a whole can be given back.
 	Quiet func()
+	// Reopen lets Run end with a *ReopenError when a store that had stopped writing could go on: for who
+	// makes the node anew then.
+	Reopen bool
 
 	// The rest lets a simulator stand in for the machine.
 	FS     vfs.FS
@@ -94,6 +97,9 @@ type Node struct {
 	came       arrivals // the janitor's
 	disk       diskHealth
 	lost       lostCopies
+	froze      chan struct{} // closed when the store has stopped writing
+	freezeOnce sync.Once
+	reopen     atomic.Bool // the disk takes writes again
 	wear       *wear
 	notes      *eventLog
 	clock      *clock
@@ -134,7 +140,7 @@ type Addrs struct {
 // New opens everything that can fail: the data directory, then the listeners, then gossip. It serves
 // nothing yet. After an error everything is closed again.
 func New(cfg Config, opts Options) (_ *Node, err error) {
-	n := &Node{cfg: cfg, opts: opts, boot: record.NewBootID(), started: time.Now(), events: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, opts: opts, boot: record.NewBootID(), started: time.Now(), events: make(chan struct{}, 1), froze: make(chan struct{})}
 	n.live.Store(&cfg)
 	n.defaults()
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -406,6 +412,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.wg.Go(func() { n.runReports() })
 	n.wg.Go(func() { n.groups.runGroups() })
 	n.wg.Go(func() { n.runJanitor() })
+	if n.opts.Reopen {
+		n.wg.Go(func() { n.runReopen() })
+	}
 	n.wg.Go(func() { n.followPlace() })
 	n.notes.add(eventStart, fmt.Sprintf("edged %s started, start %d of node %d", n.opts.Version, n.ident.Get().BootCounter, n.ident.Get().Node))
 	n.cfg.Budget().log(n.log)
@@ -448,6 +457,9 @@ func (n *Node) stop() error {
 	n.notes.add(eventStop, "stopped")
 	_ = errors.Join(n.clock.save(true), n.wear.save(true), n.notes.save(true)) // what they miss is no loss that a stop could mend
 	err := n.store.Close()
+	if failed != nil && n.reopen.Load() {
+		return &ReopenError{failed}
+	}
 	if failed != nil {
 		return failed
 	}

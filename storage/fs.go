@@ -68,7 +68,7 @@ func (d *disk) release() { d.stopOnce.Do(func() { close(d.stop) }) }
 func (d *disk) freeze(err error) {
 	if d.frozen.CompareAndSwap(nil, &err) {
 		close(d.froze)
-		d.event(Event{Kind: EventFatal, Text: "storage has stopped writing; restart the node after the disk was looked at", Err: err})
+		d.event(Event{Kind: EventFatal, Text: "storage has stopped writing; it goes on by itself when the disk takes writes again", Err: err})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -97,16 +98,52 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 		}
 	}()
 
-	n, err := node.New(cfg, node.Options{Logger: log, Version: version, Built: built(), Status: sd.status, Quiet: debug.FreeOSMemory})
-	if err != nil {
-		return err
-	}
-	running.Store(n)
 	// Ready means that listeners and data are open. Waiting for a quorum here would make
 	// systemd give up on a board that boots before its peers.
-	sd.ready()
-	go sd.watch(ctx, watchdogEvery(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")), n.Alive)
-	return n.Run(ctx)
+	alive := func(ctx context.Context) error { return running.Load().Alive(ctx) }
+	watch := sync.OnceFunc(func() {
+		go sd.watch(ctx, watchdogEvery(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID")), alive)
+	})
+	return restarted(ctx, func(ctx context.Context) error {
+		n, err := node.New(cfg, node.Options{Logger: log, Version: version, Built: built(), Status: sd.status, Quiet: debug.FreeOSMemory, Reopen: true})
+		if err != nil {
+			return err
+		}
+		running.Store(n)
+		sd.ready()
+		watch()
+		return n.Run(ctx)
+	})
+}
+
+// A node that is made anew for its disk waits for reopenPause first, longer each time, up to reopenPauseMax; one that
+// ran for steadyFor counts as well again.
+const (
+	reopenPause    = time.Second
+	reopenPauseMax = 5 * time.Minute
+	steadyFor      = 10 * time.Minute
+)
+
+// restarted runs one node after the other, as long as each ends because its disk failed and takes writes again.
+func restarted(ctx context.Context, life func(context.Context) error) error {
+	pause := reopenPause
+	for {
+		began := time.Now()
+		err := life(ctx)
+		var again *node.ReopenError
+		if !errors.As(err, &again) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(began) > steadyFor {
+			pause = reopenPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+		pause = min(2*pause, reopenPauseMax)
+	}
 }
 
 // built is when the sources were committed, zero if nobody knows.

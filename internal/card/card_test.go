@@ -9,8 +9,11 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 func newCard(t *testing.T, o Options) *Card {
@@ -108,5 +111,65 @@ func TestCard_keepsWhatWasSyncedUnlessItLies(t *testing.T) {
 		if gone == 0 {
 			t.Errorf("nothing was lost that was not synced: the power was not cut (lies: %v)", lies)
 		}
+	}
+}
+
+// A test that is killed cannot take out what it has mounted: the next one does.
+func TestSweep_takesOutWhatAKilledProcessLeft(t *testing.T) {
+	const held = "EDGED_CARD_HELD"
+	if dir := os.Getenv(held); dir != "" {
+		c, err := New(filepath.Join(dir, "card"), Options{Size: 16 << 20})
+		if err == nil {
+			err = c.Mount(filepath.Join(dir, "at"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "mounted"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		select {} // until it is killed
+	}
+	alive := newCard(t, Options{Size: 16 << 20})
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "card"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "1m")
+	child.Env = append(os.Environ(), held+"="+dir)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	for mounted := false; !mounted; {
+		select {
+		case err := <-ended:
+			t.Fatalf("the child ended: %v", err)
+		case <-time.After(10 * time.Millisecond):
+			_, err := os.Stat(filepath.Join(dir, "mounted"))
+			mounted = err == nil
+		}
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if err := Sweep(); err != nil {
+		t.Error(err)
+	}
+	left, err := mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := false
+	for _, m := range left {
+		if strings.HasPrefix(m.at, dir) {
+			t.Errorf("%s is still mounted", m.at)
+		}
+		there = there || m.at == alive.dir
+	}
+	if !there {
+		t.Error("the card of a process that lives is gone too")
 	}
 }
