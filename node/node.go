@@ -263,7 +263,7 @@ func (n *Node) openData() (err error) {
 		reserve = reserveSize(int64(u.TotalBytes))
 	}
 	n.store, err = storage.Open(n.cfg.DataDir, n.fs(), storage.Options{
-		MemTableSize: n.memory.memTable, CacheSize: n.memory.cache, Logger: n.log,
+		MemTableSize: n.memory.memTable, CacheSize: n.memory.cache, Logger: n.log, Unclean: n.ident.Get().State != stateClean,
 		Reserve: reserve, OnEvent: n.onStorage,
 	})
 	if err != nil {

@@ -156,6 +156,7 @@ func TestCrashPoints(t *testing.T) {
 // crashAt runs one crash point with one seed and says how often it was met.
 func crashAt(t *testing.T, p crashPoint, seed uint64) int {
 	w := newWorld(t, seed)
+	w.opts.Unclean = seed%2 == 0 // of the starts to come
 	for range 5 + w.rng.IntN(40) {
 		w.randomCommit(true)
 	}
@@ -176,7 +177,7 @@ func crashAt(t *testing.T, p crashPoint, seed uint64) int {
 func recoverFrom(t *testing.T, p crashPoint, seed uint64, shot snapshot) {
 	t.Helper()
 	at := fmt.Sprintf("seed %d, at %+v", seed, shot.at)
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), nGroup: 5, opts: Options{MemTableSize: minMemTableSize}, life: 1000}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), nGroup: 5, opts: Options{MemTableSize: minMemTableSize, Unclean: seed%2 == 0}, life: 1000}
 	w.fs, w.hooks = shot.fs, newHookFS(shot.fs)
 	s, err := Open("data", w.hooks, w.opts)
 	if err != nil {

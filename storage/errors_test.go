@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -10,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"edged/record"
@@ -374,4 +377,55 @@ func TestRefusals(t *testing.T) {
 			t.Fatal("taken")
 		}
 	})
+}
+
+// After a life that did not end well the manifest is written anew before the engine goes by it: what a failed sync left in
+// the system's memory alone is on the disk then, also where nothing else is to be written.
+func TestOpen_uncleanPutsTheManifestOnTheDisk(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, fs, Options{})
+	mustClose(t, s)
+	desc, err := pebble.Peek("data/store", fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As the system's memory has it after a sync that failed: the end is there to read and not on the disk.
+	whole := readAll(t, fs, desc.ManifestFilename)
+	f, err := fs.Create(desc.ManifestFilename, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(whole[:len(whole)/2]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(whole[len(whole)/2:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := renewManifest("data/store", fs); err != nil {
+		t.Fatal(err)
+	}
+	after := fs.CrashClone(vfs.CrashCloneCfg{})
+	if got := readAll(t, after, desc.ManifestFilename); !bytes.Equal(got, whole) {
+		t.Errorf("after a power cut the manifest has %d bytes of %d", len(got), len(whole))
+	}
+	mustClose(t, mustOpen(t, after, Options{Unclean: true}))
+}
+
+func readAll(t *testing.T, fs vfs.FS, name string) []byte {
+	t.Helper()
+	f, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -189,6 +189,11 @@ func (s *Store) openEngine() error {
 	if err := checkEngineFiles(fs, s.dir); err != nil {
 		return err
 	}
+	if s.opts.Unclean && !s.opts.ReadOnly {
+		if err := renewManifest(s.dir, fs); err != nil {
+			return openError(s.dir, err)
+		}
+	}
 	s.engine = engineOptions(&s.opts, s.disk, s)
 	s.engine.Lock = lock
 	s.engine.EnsureDefaults()

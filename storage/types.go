@@ -149,6 +149,8 @@ type Options struct {
 	CacheSize int64
 	// Reserve is how many bytes of the disk are kept for when it is full; 0 keeps none.
 	Reserve int64
+	// Unclean says that the life before did not end well: a sync may have failed in it.
+	Unclean bool
 	// ReadOnly opens a stopped node's store without changing a byte of it: for dumps and checks.
 	ReadOnly bool
 	// Logger takes the engine's messages; default discards them.

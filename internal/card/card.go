@@ -47,6 +47,7 @@ type Card struct {
 	flash []byte           // what survives
 	cache map[int64][]byte // sectors that were written and not flushed, by number
 	dead  bool             // without power
+	stall time.Duration    // of the next flush
 	rand  *rand.Rand
 }
 
@@ -147,6 +148,13 @@ func (c *Card) Lie(lies bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.o.Lies = lies
+}
+
+// Stall makes the next flush take so much longer, as cards do that tidy up.
+func (c *Card) Stall(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stall = d
 }
 
 // Power gives the power back. The file system must not be mounted.
@@ -277,7 +285,11 @@ func (i *imageNode) Write(_ context.Context, _ fs.FileHandle, data []byte, off i
 
 func (i *imageNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	c := i.card
-	time.Sleep(c.o.Flush) // set once, in New
+	c.mu.Lock()
+	wait := c.o.Flush + c.stall
+	c.stall = 0
+	c.mu.Unlock()
+	time.Sleep(wait)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
