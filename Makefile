@@ -15,7 +15,11 @@ SIM_FOR  ?=
 ARM_PKGS  ?= ./record ./storage ./partition ./transport/...
 ARM_SHORT ?= ./record
 qemu_armv6 := qemu-arm-static -cpu arm1176
+qemu_armv7 := qemu-arm-static -cpu cortex-a7
 qemu_arm64 := qemu-aarch64-static -cpu cortex-a53
+# Pages as a Pi 5 has them.
+qemu_arm64-16k  := qemu-aarch64-static -p 16384
+build_arm64-16k := arm64
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || echo devel)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -174,17 +178,20 @@ interop-suites: ## run the test suites of kgo, kafka-go, sarama and librdkafka a
 	cd test/interop && SUITES="$(SUITES)" go test -count=1 -timeout 60m -run TestSuites -v .
 
 .PHONY: test-arm
-test-arm: round-trip-armv6 round-trip-arm64 ## run ARM_PKGS on an emulated ARMv6, and three nodes of ARMv6 and of arm64 that lose their leader (needs qemu-user-static)
+test-arm: round-trip-armv6 round-trip-armv7 round-trip-arm64 round-trip-arm64-16k ## run ARM_PKGS on an emulated ARMv6, and three nodes of each kind of ARM that lose their leader (needs qemu-user-static)
 	CGO_ENABLED=0 GOARCH=arm GOARM=6 go test -short -timeout 60m -p 1 -exec '$(qemu_armv6)' $(ARM_PKGS)
 
 .PHONY: test-arm-short
 test-arm-short: round-trip-armv6 ## the part of test-arm that every change runs: under two minutes
 	CGO_ENABLED=0 GOARCH=arm GOARM=6 go test -short -timeout $(TIMEOUT) -exec '$(qemu_armv6)' $(ARM_SHORT)
 
-.PHONY: round-trip-armv6 round-trip-arm64
-round-trip-armv6 round-trip-arm64: round-trip-%: build-linux-%
+# round-trip-% of each emulated machine; the binaries are those of its name, or of build_%.
+round_trips := $(patsubst %,round-trip-%,armv6 armv7 arm64 arm64-16k)
+.PHONY: $(round_trips)
+.SECONDEXPANSION:
+$(round_trips): round-trip-%: build-linux-$$(or $$(build_$$*),$$*)
 	@mkdir -p bin/emulated-$*; for c in edged edgectl; do \
-		printf '#!/bin/sh\nexec %s "%s" "$$@"\n' '$(qemu_$*)' "$(CURDIR)/bin/linux-$*/$$c" >bin/emulated-$*/$$c; \
+		printf '#!/bin/sh\nexec %s "%s" "$$@"\n' '$(qemu_$*)' "$(CURDIR)/bin/linux-$(or $(build_$*),$*)/$$c" >bin/emulated-$*/$$c; \
 		chmod +x bin/emulated-$*/$$c; \
 	done
 	bin/emulated-$*/edged version
