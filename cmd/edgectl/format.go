@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -146,4 +148,58 @@ func textJSON(b []byte) any {
 		return string(b)
 	}
 	return map[string]string{"base64": base64.StdEncoding.EncodeToString(b)}
+}
+
+// fromJSON reads what consume --json printed: key, value, headers and timestamp. Offset and partition are the
+// log's to give.
+func fromJSON(line []byte) (r client.Record, err error) {
+	var j struct {
+		Key, Value json.RawMessage
+		Timestamp  int64
+		Headers    []struct {
+			Key   string
+			Value json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(line, &j); err != nil {
+		return r, err
+	}
+	if j.Value == nil {
+		return r, errors.New("it has no value")
+	}
+	r.Timestamp = j.Timestamp
+	if r.Key, err = fromTextJSON(j.Key); err != nil {
+		return r, err
+	}
+	if r.Value, err = fromTextJSON(j.Value); err != nil {
+		return r, err
+	}
+	for _, h := range j.Headers {
+		v, err := fromTextJSON(h.Value)
+		if err != nil {
+			return r, err
+		}
+		r.Headers = append(r.Headers, record.Header{Key: h.Key, Value: v})
+	}
+	return r, nil
+}
+
+// fromTextJSON is textJSON backwards.
+func fromTextJSON(raw json.RawMessage) ([]byte, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	if raw[0] == '"' {
+		var text string
+		err := json.Unmarshal(raw, &text)
+		return []byte(text), err
+	}
+	var b struct{ Base64 []byte }
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return nil, err
+	}
+	if b.Base64 == nil {
+		return nil, fmt.Errorf("%.40q is no text, null or {\"base64\": …}", raw)
+	}
+	return b.Base64, nil
 }

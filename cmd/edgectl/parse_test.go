@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -156,4 +158,29 @@ func FuzzParseFormat(f *testing.F) {
 			t.Errorf("%q prints %q, then %q", text, a, b)
 		}
 	})
+}
+
+// What consume --json prints, produce --from-json takes back as it was.
+func TestFromJSON_isToJSONBackwards(t *testing.T) {
+	for _, want := range []client.Record{
+		{Key: nil, Value: []byte{}},
+		{Key: []byte("k\n\"ü"), Value: []byte("v"), Timestamp: 1796133658135},
+		{Key: []byte{0xff, 0}, Value: []byte{0x80}, Headers: []record.Header{{Key: "a", Value: []byte{0xfe}}, {Key: "b", Value: nil}, {Key: "a", Value: []byte("x")}}},
+		{Key: []byte(`{"base64": "AA=="}`), Value: nil},
+	} {
+		line, err := json.Marshal(toJSON(&client.Message{Record: record.Record{Key: want.Key, Value: want.Value, Headers: want.Headers, Timestamp: want.Timestamp}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := lines{in: bufio.NewReader(bytes.NewReader(append(line, '\n'))), json: true}
+		if got, err := l.record(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", line, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "a", "[]", "1", `{"key":"k"}`, `{"value":7}`, `{"value":{}}`, `{"value":{"base64":"!"}}`} {
+		l := lines{in: bufio.NewReader(strings.NewReader(bad + "\n")), json: true}
+		if r, err := l.record(); err == nil || exitCode(err) != exitUsage {
+			t.Errorf("%q: %+v, %v", bad, r, err)
+		}
+	}
 }

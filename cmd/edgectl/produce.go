@@ -25,6 +25,7 @@ func produceCommand() *cli.Command {
 		&cli.StringFlag{Name: "key", Usage: "give every record the key `TEXT`", DefaultText: "null"},
 		&cli.StringFlag{Name: "key-separator", Usage: "take the key from each line, up to the first `TEXT`"},
 		&cli.StringFlag{Name: "null", Usage: "send a key or value that is exactly `TEXT` as null"},
+		&cli.BoolFlag{Name: "from-json", Usage: "take lines as consume --json prints them: key, value, headers and timestamp are kept", DisableDefaultText: true},
 		&cli.Int64Flag{Name: "partition", Usage: "send all to partition `N`", DefaultText: "by key, or any"},
 		&cli.StringFlag{Name: "acks", Value: "all", Usage: acksUsage},
 		&cli.Float64Flag{Name: "rate", Usage: "send at most `N` records a second", DefaultText: "no limit"},
@@ -113,6 +114,9 @@ func newLines(c *cli.Context, in io.Reader) (*lines, error) {
 			return nil, usage(c, "--key-separator is empty")
 		}
 	}
+	if l.json = c.Bool("from-json"); l.json && (c.IsSet("key") || c.IsSet("key-separator") || c.IsSet("null")) {
+		return nil, usage(c, "--from-json excludes --key, --key-separator and --null")
+	}
 	if c.IsSet("null") {
 		l.null = []byte(c.String("null"))
 	}
@@ -188,9 +192,9 @@ func (r *production) send() error {
 }
 
 type inputRecord struct {
-	key, value []byte
-	line       int64
-	err        error
+	client.Record
+	line int64
+	err  error
 }
 
 // read reads ahead in a goroutine of its own, because a terminal or pipe that gives
@@ -200,12 +204,12 @@ func (r *production) read() <-chan inputRecord {
 	go func() {
 		defer close(out)
 		for {
-			k, v, err := r.in.next()
+			rec, err := r.in.record()
 			if err == io.EOF {
 				return
 			}
 			select {
-			case out <- inputRecord{k, v, r.in.n, err}:
+			case out <- inputRecord{rec, r.in.n, err}:
 			case <-r.c.Context.Done():
 				return
 			}
@@ -226,7 +230,8 @@ func (r *production) sendOne(in inputRecord) error {
 	}
 	ctx, cancel := context.WithTimeout(r.c.Context, r.c.Duration("timeout"))
 	defer cancel()
-	rec := client.Record{Topic: r.topic, Key: in.key, Value: in.value}
+	rec := in.Record
+	rec.Topic = r.topic
 	done := func(a client.Ack) { r.done(in.line, a) }
 	r.records++
 	var err error
