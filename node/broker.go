@@ -210,7 +210,7 @@ func (n *Node) append(req appending, done func(appended)) {
 			}
 			switch {
 			case errors.Is(r.Err, record.ErrOutOfOrder):
-				time.AfterFunc(doubt, func() {
+				time.AfterFunc(record.Doubt, func() {
 					if v := part.View(); v.Role != partition.RoleLeader || v.Epoch != r.Epoch {
 						r.Err = &record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}
 					}
@@ -311,7 +311,7 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		if req.Offset > res.HighWatermark && !doubted {
 			doubted = true
 			select {
-			case <-time.After(doubt):
+			case <-time.After(record.Doubt):
 			case <-connection.Done():
 			case <-b.n.ctx.Done():
 			}
@@ -344,12 +344,6 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		}
 	}
 }
-
-// doubt is how long a leader thinks before it says that an offset is beyond its end, or that a
-// producer's sequence does not follow what it has. One that stood still while the others went on
-// without it hears of that within this time. A consumer that was told "out of range" would begin its
-// partition again, and some producers end for good.
-const doubt = time.Second
 
 func afterIf(on bool, d time.Duration) <-chan time.Time {
 	if !on {

@@ -106,7 +106,7 @@ func TestBroker_sequenceThatDoesNotFollowIsDoubtedFirst(t *testing.T) {
 	if err := send(9); !errors.Is(err, record.ErrOutOfOrder) {
 		t.Errorf("a sequence that does not follow: %v", err)
 	}
-	if took := time.Since(began); took < doubt {
+	if took := time.Since(began); took < record.Doubt {
 		t.Errorf("it was refused after %v", took)
 	}
 	if err := send(1); err != nil {

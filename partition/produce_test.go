@@ -198,6 +198,35 @@ func TestProducers_joinInTheMiddle(t *testing.T) {
 	}
 }
 
+// A producer is forgotten for others that wrote after it, so many as the table holds, and for nothing else: not
+// with time, and not with its records. A batch of its that is sent again is in the log once until then.
+func TestProducers_areForgottenForOthersOnly(t *testing.T) {
+	const held = 4
+	table := newProducers(held)
+	first := stamp{id: 1, app: appended{first: 0, last: 9, base: 0}}
+	table.apply(first)
+	for i := range int64(held - 1) {
+		table.apply(stamp{id: 2 + i, app: appended{base: 1000 * record.Offset(1+i)}})
+		if base, fresh, err := table.table[1].check(first, true); fresh || base != 0 || err != nil {
+			t.Fatalf("behind %d others: base %d, fresh %v, %v", i+1, base, fresh, err)
+		}
+	}
+	table.apply(stamp{id: 1, app: appended{first: 10, last: 19, base: 9000}}) // it is the newest again
+	table.apply(stamp{id: 99, app: appended{base: 9100}})
+	if base, fresh, err := table.table[1].check(first, true); fresh || base != 0 || err != nil {
+		t.Errorf("another one was the oldest: base %d, fresh %v, %v", base, fresh, err)
+	}
+	for i := range int64(held) {
+		table.apply(stamp{id: 100 + i, app: appended{base: 10_000 + record.Offset(i)}})
+	}
+	if _, fresh, err := table.table[1].check(first, true); !fresh || err != nil {
+		t.Errorf("as many others as the table holds have written: fresh %v, %v", fresh, err)
+	}
+	if DefaultLimits().Producers != 1024 {
+		t.Error("docs/kafka.md says how many are remembered")
+	}
+}
+
 // A batch that Raft refuses is in no log: its duplicate of the same turn must not be answered as
 // if it was.
 func TestProduce_duplicateOfARefusedBatchIsNotAnsweredAsDone(t *testing.T) {

@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Error is an error that crosses a protocol. Code is stable and goes on the wire;
@@ -79,6 +80,11 @@ var (
 	ErrSessionTimeout      = &Error{"session_timeout", "the session timeout is outside of what the node allows", false}
 	ErrOffsetMetadataLarge = &Error{"offset_metadata_large", "the text kept beside a committed offset is too long", false}
 )
+
+// Doubt is how long a leader thinks before it says that an offset is beyond its end, or that a producer's sequence
+// does not follow what it has. One that stood still while the others went on without it hears of that within this
+// time. A consumer that was told "out of range" would begin its partition again, and some producers end for good.
+const Doubt = time.Second
 
 // NotLeaderError is the answer of a node that does not lead the partition it was asked for.
 // It carries the next step. Leader is NoNode and Epoch the last one known while nobody leads.

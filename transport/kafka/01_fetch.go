@@ -205,14 +205,9 @@ func (p *fetchPart) beyond() bool {
 	return p.state.Serving && record.Offset(p.in.FetchOffset) > p.state.End
 }
 
-// doubt is how long a leader thinks before it says that an offset is beyond its end. One that stood
-// still while the others went on without it hears of them within this time; a consumer that was told
-// "out of range" would begin the partition again.
-const doubt = time.Second
-
-// thinkAgain gives the state after the doubt, or as soon as it is another one.
+// thinkAgain gives the state after record.Doubt, or as soon as it is another one.
 func (f *fetching) thinkAgain(p *fetchPart) (ReadState, error) {
-	over := time.NewTimer(doubt)
+	over := time.NewTimer(record.Doubt)
 	defer over.Stop()
 	for {
 		changed := p.reader.Changed()

@@ -31,7 +31,9 @@ const client = (bootstrap) => new Kafka({
     process.stderr.write(`${label} ${namespace} ${log.message} ${log.error ?? ''} ${log.stack ?? ''}\n`),
 })
 
-// One send at a time, with all that has come meanwhile: kafkajs keeps no order among sends.
+// One send at a time: kafkajs keeps no order among sends. And one for each key, with all of it that has come
+// meanwhile: if the partitions of one send have several leaders, and one of them fails, kafkajs calls those of its
+// partitions sent that are led now by a node that has answered for others.
 async function produce(bootstrap, topic, mode, codec) {
   const producer = client(bootstrap).producer(mode === 'idempotent' ? { idempotent: true, maxInFlightRequests: 1 } : {})
   await producer.connect()
@@ -47,16 +49,20 @@ async function produce(bootstrap, topic, mode, codec) {
       await new Promise((resolve) => { wake = resolve })
       continue
     }
-    const messages = waiting.map((line) => {
+    const byKey = new Map()
+    for (const line of waiting) {
       const space = line.indexOf(' ')
-      return { key: line.slice(0, space), value: line.slice(space + 1) }
-    })
+      const key = line.slice(0, space)
+      byKey.set(key, [...(byKey.get(key) ?? []), { key, value: line.slice(space + 1) }])
+    }
     waiting = []
-    try {
-      await producer.send({ topic, messages, compression: codecs[codec] })
-      for (const m of messages) say(`ack ${m.value} -1 -1`)
-    } catch (err) {
-      for (const m of messages) say(`fail ${m.value} ${err.name}: ${err.message}`)
+    for (const messages of byKey.values()) {
+      try {
+        await producer.send({ topic, messages, compression: codecs[codec] })
+        for (const m of messages) say(`ack ${m.value} -1 -1`)
+      } catch (err) {
+        for (const m of messages) say(`fail ${m.value} ${err.name}: ${err.message}`)
+      }
     }
   }
   await producer.disconnect()
