@@ -664,6 +664,7 @@ func (w *world) endClones() {
 			return
 		}
 		c.powerCut(0)
+		w.liveWithin += noticed
 	}
 	for _, m := range w.machines {
 		if m.life != nil && ended(m.life) {

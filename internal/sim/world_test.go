@@ -58,6 +58,7 @@ type world struct {
 	wiped              bool
 	clones             int
 	decided, undecided int           // partitions that porcupine judged, or not in time
+	liveWithin         time.Duration // of every partition, after the faults
 	moved              time.Duration // when a machine was last given another address
 
 	// mu guards what clients look up while the script changes it: which machines there are, and the
@@ -75,7 +76,7 @@ type wall struct{ ahead atomic.Int64 }
 func (c *wall) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), net: memnet.New(), story: newStory(), stop: make(chan struct{})}
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), net: memnet.New(), story: newStory(), stop: make(chan struct{}), liveWithin: liveWithin}
 	w.net.SetRand(rand.New(rand.NewPCG(seed, 2)))
 	w.hist = newHistory(w)
 	w.names, w.states = map[record.NodeID]string{}, map[int64]string{}
