@@ -209,7 +209,7 @@ func (n *Node) append(req appending, done func(appended)) {
 				timeout.Stop()
 			}
 			switch {
-			case errors.Is(r.Err, record.ErrOutOfOrder):
+			case errors.Is(r.Err, record.ErrOutOfOrder), errors.Is(r.Err, record.ErrUnknownProducer):
 				time.AfterFunc(record.Doubt, func() {
 					if v := part.View(); v.Role != partition.RoleLeader || v.Epoch != r.Epoch {
 						r.Err = &record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}

@@ -91,25 +91,30 @@ func TestBroker_offsetBeyondTheEndIsDoubtedFirst(t *testing.T) {
 func TestBroker_sequenceThatDoesNotFollowIsDoubtedFirst(t *testing.T) {
 	t.Parallel()
 	b := broker{startCluster(t, 1)[0].Node}
-	send := func(sequence int32) error {
+	send := func(producer int64, sequence int32) error {
 		batch := record.NewBuilder(record.None, 1<<10)
 		batch.Append(1, nil, []byte("x"), nil)
-		batch.SetProducer(77, 0, sequence)
+		batch.SetProducer(producer, 0, sequence)
 		done := make(chan wire.ProduceResponse, 1)
 		b.Produce(wire.ProduceRequest{Topic: "t", Acks: wire.AcksAll, Epoch: record.NoEpoch, Batch: batch.Build()}, func(r wire.ProduceResponse) { done <- r })
 		return (<-done).Err
 	}
-	if err := send(0); err != nil {
+	if err := send(77, 0); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	if err := send(9); !errors.Is(err, record.ErrOutOfOrder) {
-		t.Errorf("a sequence that does not follow: %v", err)
+	for _, refused := range []struct {
+		producer int64
+		want     error
+	}{{77, record.ErrOutOfOrder}, {78, record.ErrUnknownProducer}} {
+		began := time.Now()
+		if err := send(refused.producer, 9); !errors.Is(err, refused.want) {
+			t.Errorf("producer %d, a sequence that does not follow: %v", refused.producer, err)
+		}
+		if took := time.Since(began); took < record.Doubt {
+			t.Errorf("producer %d was refused after %v", refused.producer, took)
+		}
 	}
-	if took := time.Since(began); took < record.Doubt {
-		t.Errorf("it was refused after %v", took)
-	}
-	if err := send(1); err != nil {
+	if err := send(77, 1); err != nil {
 		t.Errorf("the one that follows: %v", err)
 	}
 }
