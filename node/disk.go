@@ -17,6 +17,9 @@ import (
 // noticed, for tables that are written before their logs go, and for what makes room again.
 const keepFree = 16 << 20
 
+// keepTight is what is left free of that by records that leaders elsewhere had on their way when it was noticed.
+const keepTight = 4 << 20
+
 // reserveSize is what a reserve file keeps beside that, for a disk that others fill at once: a 16th of a
 // small disk.
 func reserveSize(total int64) int64 { return min(8<<20, total/16) }

@@ -65,16 +65,6 @@ func whole(nodes []*testNode) bool {
 	return true
 }
 
-func damagedHere(n *testNode) int {
-	count := 0
-	for _, p := range n.machine.Picture().Topic("t").Partitions {
-		if part := n.host.Load().Lookup(p.Group); part != nil && part.View().Role == partition.RoleDamaged {
-			count++
-		}
-	}
-	return count
-}
-
 func noted(n *testNode, part string) bool {
 	events, _ := n.notes.after(0)
 	for _, e := range events {

@@ -146,7 +146,7 @@ func (c *Core) Step(now Time, ev Event) {
 	case Inspect:
 		ev.Fn(c)
 	case DiskRoom:
-		c.diskRoom(ev.Full)
+		c.diskRoom(ev)
 	case Resign:
 		c.resign()
 	case CheckpointAll:

@@ -20,7 +20,8 @@ type diskState struct {
 	since     Time // since when nothing was reported though something is pending
 	slow      bool // the pending commit was found slow
 	stalled   bool // and stalled
-	full      bool // nearly: only what makes room is written, and what is small
+	full      bool // nearly: no records are taken from producers
+	tight     bool // nor from leaders elsewhere: only what makes room is written, and what is small
 }
 
 // handed notes that the log writer has one save more to do.
@@ -56,7 +57,9 @@ func (d *diskState) due(t *Timing) Time {
 func (c *Core) diskSlow() bool { return c.disk.slow || c.disk.full || c.now < c.disk.slowUntil }
 
 // diskRoom is told again and again while the disk is full: a peer that can take over may come later.
-func (c *Core) diskRoom(full bool) {
+func (c *Core) diskRoom(ev DiskRoom) {
+	full := ev.Full
+	c.disk.tight = ev.Tight
 	switch {
 	case full && !c.disk.full:
 		c.log.Warn("the disk is nearly full: taking no records, giving leadership away")
@@ -67,6 +70,25 @@ func (c *Core) diskRoom(full bool) {
 	if full && c.failed == nil {
 		c.giveAway("is full")
 	}
+}
+
+// needsFull tells that a group led here has no majority of live voters without a full disk. It takes no records
+// then: behind those that nobody can commit the log start could not move either, and nothing would make room.
+func (c *Core) needsFull(g *group) bool {
+	full, roomy := 0, 0
+	for _, v := range g.conf.Voters {
+		s := c.sessions[v.Node()]
+		switch {
+		case v == g.replica && !c.disk.full:
+			roomy++
+		case s == nil || !c.live(v.Node()):
+		case s.fullDisk:
+			full++
+		default:
+			roomy++
+		}
+	}
+	return full > 0 && roomy <= len(g.conf.Voters)/2
 }
 
 // giveAway hands over all that is led here and has somewhere to go, because of the disk.

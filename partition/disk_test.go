@@ -10,7 +10,7 @@ import (
 
 // room tells a node about its disk.
 func (s *sim) room(i int, full bool) {
-	s.step(i, DiskRoom{full})
+	s.step(i, DiskRoom{full, full})
 	s.flush(i)
 }
 
@@ -60,4 +60,32 @@ func TestDisk_fullAndAloneRefusesRecordsAndGoesOnReading(t *testing.T) {
 	s.room(0, false)
 	s.put(1, 5)
 	s.check(1)
+}
+
+// One node of three is gone and the disk of another is full: the leader says so instead of filling the log with what nobody
+// can commit, what was on its way is committed, and so the log start moves and makes room.
+func TestDisk_fullMajorityTakesNoRecordsAndStillMakesRoom(t *testing.T) {
+	s := newSim(t, 31, 3)
+	s.create(1, 3)
+	s.await("a leader", time.Second, s.led(1))
+	s.put(1, 20)
+	s.await("all equal", 3*time.Second, s.settled(1))
+	leader := s.leader(1)
+	full, gone := (leader+1)%3, (leader+2)%3
+	s.step(full, DiskRoom{Full: true})
+	s.crash(gone, true)
+	s.await("the leader knows", 2*time.Second, func() bool { return s.nodes[leader].core.needsFull(s.group(leader, 1)) })
+	var got error
+	r := s.newRecord(1, AcksAll)
+	s.step(leader, &ProduceRequest{Group: 1, Batch: s.batch(r), Acks: AcksAll, Epoch: record.NoEpoch, Done: func(p ProduceResult) { got = p.Err }})
+	if s.run(time.Millisecond); !errors.Is(got, record.ErrDiskFull) {
+		t.Fatalf("a record: %v", got)
+	}
+	before := s.group(full, 1).logStart
+	s.await("the full node's log starts later", 3*time.Second, func() bool { s.truncate(1); return s.group(full, 1).logStart > before })
+	s.step(full, DiskRoom{})
+	s.boot(gone)
+	s.await("records are taken", 3*time.Second, func() bool { return !s.nodes[leader].core.needsFull(s.group(leader, 1)) })
+	s.put(1, 3)
+	s.finish([]record.GroupID{1})
 }

@@ -158,9 +158,10 @@ type RefillReplica struct {
 // Inspect runs a function on the Core's goroutine.
 type Inspect struct{ Fn func(*Core) }
 
-// DiskRoom tells whether the disk is nearly full. While it is, this node takes no batches, neither
-// from producers nor from leaders elsewhere, and gives its leadership to nodes that have room.
-type DiskRoom struct{ Full bool }
+// DiskRoom tells whether the disk is nearly full. While it is, this node takes no batches from producers and
+// gives its leadership to nodes that have room. Leaders elsewhere that need it take none either; what they have on its way
+// is still written, because what makes room comes behind it, until the disk is tight.
+type DiskRoom struct{ Full, Tight bool }
 
 // Resign asks all groups led here to hand over leadership, before a planned stop.
 type Resign struct{}

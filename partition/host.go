@@ -43,6 +43,9 @@ type HostConfig struct {
 	// Room, if set, tells whether the disk has room for more. It is asked after each mebibyte that
 	// was written, and by LookForRoom.
 	Room func() bool
+	// Tight, if set, is asked with it: whether nothing may be written any more but what makes room. Without it a
+	// full disk is tight.
+	Tight func() bool
 }
 
 // Host runs a Core with a clock and a disk. Its goroutines:
@@ -263,7 +266,7 @@ func (h *Host) LookForRoom() {
 	}
 	full := !h.cfg.Room()
 	if was := h.full.Swap(full); full || was {
-		h.post(DiskRoom{full})
+		h.post(DiskRoom{Full: full, Tight: full && (h.cfg.Tight == nil || h.cfg.Tight())})
 	}
 }
 

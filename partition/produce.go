@@ -70,7 +70,7 @@ func (c *Core) produce(r *ProduceRequest) {
 		c.refuse(r, g, fmt.Errorf("a batch of %d bytes, the topic takes %d (max.message.bytes): %w", len(r.Batch), g.target.MaxBatch, record.ErrTooLarge))
 		return
 	}
-	if c.disk.full {
+	if c.disk.full || c.needsFull(g) {
 		c.refuse(r, g, record.ErrDiskFull)
 		return
 	}

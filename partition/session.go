@@ -36,6 +36,7 @@ type session struct {
 	awake         int
 	dispute       dispute
 	slowDisk      bool // its last beat said so
+	fullDisk      bool // the same
 	why           string
 }
 
@@ -74,6 +75,7 @@ type dispute struct {
 
 const (
 	beatSlowDisk = 1 << 0
+	beatFullDisk = 1 << 1
 	// maxListed bounds the groups of one claims or wake item.
 	maxListed = 1 << 16
 	// disputes is how many beats in a row must disagree before the list is asked for: groups
@@ -323,7 +325,7 @@ func (c *Core) peerRaft(s *session, id record.GroupID, m *pb.Message) {
 		c.voteAsked(g, m)
 	case pb.MsgApp:
 		if len(m.GetEntries()) > 0 {
-			if c.saveBytes > c.cfg.Limits.SaveQueue || c.disk.full && g.holdsBatch(m.GetEntries()) {
+			if c.saveBytes > c.cfg.Limits.SaveQueue || c.disk.tight && g.holdsBatch(m.GetEntries()) {
 				c.stats.DroppedAppends++
 				return // the leader sends it again
 			}
@@ -501,6 +503,9 @@ func (c *Core) beats() {
 		if c.diskSlow() {
 			flags |= beatSlowDisk
 		}
+		if c.disk.full {
+			flags |= beatFullDisk
+		}
 		period := c.beatPeriod(s)
 		b := make([]byte, 1, 16)
 		b[0] = itemBeat
@@ -543,7 +548,7 @@ func (c *Core) beat(s *session, r *frameReader) {
 		return
 	}
 	t := c.cfg.Timing
-	s.slowDisk = flags&beatSlowDisk != 0
+	s.slowDisk, s.fullDisk = flags&beatSlowDisk != 0, flags&beatFullDisk != 0
 	s.limit = t.DeadIdle
 	if period < t.BeatIdle {
 		s.limit = max(t.DeadBusy, t.DeadIdle*period/t.BeatIdle)

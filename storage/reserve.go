@@ -123,6 +123,12 @@ func (s *Store) Room(keep int64) bool {
 	return true
 }
 
+// Tight tells that less than keep bytes are free beside the reserve, or that the reserve is in use.
+func (s *Store) Tight(keep int64) bool {
+	free, _, err := s.FreeSpace()
+	return s.disk.waiting.Load() > 0 || err == nil && (free < keep || !s.disk.reserve.whole())
+}
+
 // withRoom runs a write that may find the disk full: it gives the reserve up, and where that is not
 // enough it waits until there is room, so that nothing that is under way is lost and the process lives.
 // Reads go on meanwhile. What has begun is never begun again: op goes on where it stopped.
