@@ -401,7 +401,7 @@ func TestOpen_uncleanPutsTheManifestOnTheDisk(t *testing.T) {
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(bytes.Clone(whole[len(whole)/2:])) // the file system may spoil what it is given; err != nil {
+	if _, err := f.Write(bytes.Clone(whole[len(whole)/2:])); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
