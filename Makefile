@@ -177,6 +177,10 @@ SUITES ?= kgo kafka-go sarama librdkafka
 interop-suites: ## run the test suites of kgo, kafka-go, sarama and librdkafka against edged, or SUITES (as root; half an hour)
 	cd test/interop && SUITES="$(SUITES)" go test -count=1 -timeout 60m -run TestSuites -v .
 
+.PHONY: interop-ports
+interop-ports: ## measure the same records through both ports of the same nodes, one and three, and print a table
+	cd test/interop && PORTS=1 go test -count=1 -timeout $(TIMEOUT) -run TestPorts -v .
+
 .PHONY: test-arm
 test-arm: round-trip-armv6 round-trip-armv7 round-trip-arm64 round-trip-arm64-16k ## run ARM_PKGS on an emulated ARMv6, and three nodes of each kind of ARM that lose their leader (needs qemu-user-static)
 	CGO_ENABLED=0 GOARCH=arm GOARM=6 go test -short -timeout 60m -p 1 -exec '$(qemu_armv6)' $(ARM_PKGS)

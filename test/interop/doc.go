@@ -5,6 +5,7 @@
 //	make interop JUDGES="kcat kgo"      some of them
 //	make interop SHORT=1                without what takes long; what CI runs
 //	make interop-suites                 the clients' own test suites against edged
+//	make interop-ports                  both ports of a node beside each other
 //
 // It is a module of its own, so that the clients stay out of edged's. Each has a folder with a
 // small driver in its own language that speaks the lines of package driver; all judgement is here

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ const (
 	portPartitions = 6
 	portBatch      = 128 << 10
 	portBuffer     = 16 << 20
-	portBytes      = 128 << 20 // of records, in each round
+	portBytes      = 32 << 20 // of records, in each round
 )
 
 // rate is what came of one run.
@@ -142,7 +143,10 @@ func (p *ports) produce(topic string, native bool) rate {
 		cl := p.client(kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0),
 			kgo.ProducerBatchMaxBytes(portBatch), kgo.MaxBufferedRecords(portBuffer/(p.size+128)))
 		defer cl.Close()
-		value := bytes.Repeat([]byte("x"), p.size)
+		value := make([]byte, p.size) // as edgectl has it
+		for i := range value {
+			value[i] = byte(rand.Uint32())
+		}
 		began := time.Now()
 		for range p.records {
 			cl.Produce(p.c.t.Context(), kgo.SliceRecord(value), func(_ *kgo.Record, err error) {
