@@ -161,7 +161,7 @@ power-cut: ## cut the power of nodes in the middle of the load, CUTS (200) times
 .PHONY: power-cut-short
 power-cut-short: ## cut the power five times for one node, for three, and on cards that lie; says so where that is impossible
 	go test -c -o bin/power.test ./test
-	cd test && EDGED_POWER_CUTS=5 timeout --kill-after=10 150 ../bin/power.test -test.v -test.timeout 140s -test.run '^TestPowerCut_' || \
+	cd test && EDGED_POWER_CUTS=5 timeout --kill-after=10 300 ../bin/power.test -test.v -test.timeout 280s -test.run '^TestPowerCut_' || \
 		{ cd .. && EDGED_POWER_CUTS=1 timeout 60 go test -count=1 -run '^TestSweep' ./internal/card; exit 1; } # nothing stays mounted
 
 .PHONY: test-32
