@@ -76,6 +76,7 @@ type Node struct {
 	opts    Options
 	log     *slog.Logger
 	place   atomic.Pointer[place] // where others are told to find us; followPlace changes it
+	placing sync.Mutex            // one look at it at a time
 	memory  memoryBounds
 	boot    record.BootID
 	started time.Time

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// How often a node looks whether others find it where it says. A board boots before its network is up, and
-// DHCP may give it another address at any time. A look is a handful of system calls, but a name costs a
-// question to a server.
+// How often a node looks whether others find it where it says, besides when the kernel tells of a change. A board
+// boots before its network is up, and DHCP may give it another address at any time. A name may lead elsewhere
+// without the kernel's knowing.
 const (
-	lookForPlace  = 2 * time.Second // while there is none
-	lookAtPlace   = 5 * time.Second
-	lookUpPlace   = time.Minute // by name
-	longestFaulty = 5           // looks in a row that fail before it is said
+	lookAtPlace   = time.Minute
+	lookUntold    = 5 * time.Second        // where the kernel does not tell, or the last look failed
+	settlePause   = 200 * time.Millisecond // changes come in groups
+	longestFaulty = 5                      // looks in a row that fail before it is said
 )
 
 // followPlace keeps what others are told about this node's address true, until the node stops.
@@ -22,42 +22,43 @@ func (n *Node) followPlace() {
 	if p := n.place.Load(); p.waits {
 		n.log.Warn("nobody finds this node yet", "advertise", p.host, "why", p.why)
 	}
-	for faulty := 0; ; {
-		p := n.place.Load()
-		if !p.follows {
-			return
-		}
+	if !n.place.Load().follows {
+		return
+	}
+	changes, every := networkChanges(n.ctx, &n.wg), lookAtPlace
+	if changes == nil {
+		every = lookUntold
+	}
+	pause := settlePause // something may have changed before the kernel was asked to tell
+	for faulty := 0; n.place.Load().follows; {
 		select {
-		case <-time.After(p.lookAgain()):
+		case <-time.After(pause):
+		case <-changes:
+			time.Sleep(settlePause)
 		case <-n.ctx.Done():
 			return
 		}
 		err := n.checkPlace()
 		if err == nil {
-			faulty = 0
-		} else if faulty++; faulty == longestFaulty {
-			n.log.Warn("cannot tell whether others still find this node", "advertise", p.host, "err", err)
+			faulty, pause = 0, every
+			continue
+		}
+		pause = lookUntold
+		if faulty++; faulty == longestFaulty {
+			n.log.Warn("cannot tell whether others still find this node", "advertise", n.place.Load().host, "err", err)
 		}
 	}
 }
 
 // checkPlace looks once, and moves if it has to.
 func (n *Node) checkPlace() error {
+	n.placing.Lock()
+	defer n.placing.Unlock()
 	next, err := n.cfg.place(n.opts.network)
 	if err != nil || n.stays(n.place.Load(), next) {
 		return err
 	}
 	return n.moveTo(next)
-}
-
-func (p *place) lookAgain() time.Duration {
-	switch {
-	case p.waits:
-		return lookForPlace
-	case p.host != p.ip:
-		return lookUpPlace
-	}
-	return lookAtPlace
 }
 
 // stays tells whether what others are told holds. An address that still is on an interface with a link is kept,
