@@ -203,8 +203,14 @@ func TestStop_whileTheLogWaitsForRoom(t *testing.T) {
 	}
 	full.Store(false)
 	n = start()
-	p := n.host.Load().Lookup(n.machine.Picture().Topic("t").Partitions[0].Group)
-	await(t, "the record is there", func() bool { return p.HighWatermark() > acked })
+	await(t, "the record is there", func() bool {
+		topic := n.machine.Picture().Topic("t") // known when the metadata has been applied, which may be after ready
+		if topic == nil {
+			return false
+		}
+		p := n.host.Load().Lookup(topic.Partitions[0].Group)
+		return p != nil && p.HighWatermark() > acked
+	})
 }
 
 // An identity that is mended is said.
