@@ -17,27 +17,37 @@ const forgiving = 30 * time.Second
 // replaceVoterAfter is how long a voter of the metadata may be away before it is replaced.
 const replaceVoterAfter = 5 * time.Minute
 
-// aliveness remembers when each node was last connected.
+// aliveness remembers which nodes are connected, and when the others were lost.
 type aliveness struct {
 	mu   sync.Mutex
-	last map[record.NodeID]time.Time
+	last map[record.NodeID]time.Time // when a node was lost; zero while it is connected
 }
 
-func (a *aliveness) seen(n record.NodeID) {
+// connected is that a node is there, from now until lost. A connection that broke is not yet a node that is
+// lost: whether it comes back at once is tried first, and for these seconds it is not connected either.
+func (a *aliveness) connected(n record.NodeID) { a.set(n, time.Time{}) }
+
+func (a *aliveness) lost(n record.NodeID) { a.set(n, time.Now()) }
+
+func (a *aliveness) set(n record.NodeID, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.last == nil {
 		a.last = map[record.NodeID]time.Time{}
 	}
-	a.last[n] = time.Now()
+	a.last[n] = at
 }
 
+// since is how long ago a node was lost, 0 for one that is not.
 func (a *aliveness) since(n record.NodeID) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, ok := a.last[n]
-	if !ok {
+	switch {
+	case !ok:
 		return time.Duration(1<<63 - 1)
+	case at.IsZero():
+		return 0
 	}
 	return time.Since(at)
 }

@@ -140,7 +140,7 @@ func (n *Node) enterCluster() error {
 // forgot what it voted for must not vote again as itself.
 func (n *Node) resume(cluster record.ClusterID) error {
 	if _, ok := n.store.State(record.MetadataGroup); !ok {
-		return beyondRestart(fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, the others hold the data", n.cfg.DataDir, cluster))
+		return beyondRestart(fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, other nodes, if there are any, hold the data", n.cfg.DataDir, cluster))
 	}
 	if err := n.findTwin(); err != nil {
 		return twinError(err, n.cfg.DataDir)

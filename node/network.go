@@ -53,7 +53,7 @@ func (n *Node) probeNetwork(ctx context.Context) []wire.Reach {
 				r.RTTMicros = time.Since(began).Microseconds()
 			}
 			if r.Up = err == nil; err != nil {
-				r.Problem = oneLine(err).Error()
+				r.Problem = inLine(err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

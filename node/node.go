@@ -187,7 +187,7 @@ func oneLine(err error) error {
 		}
 	}
 	if !strings.Contains(text, ";") {
-		text += "; --data-dir names another directory"
+		text += "; use --data-dir to name another directory"
 	}
 	return &lineError{text, err}
 }
@@ -257,7 +257,7 @@ func (n *Node) openData() (err error) {
 	n.clock = newClock(n.opts.Wall, n.opts.ClockSynced, n.cfg.ClockTrust == clockAlways, n.opts.Built, n.dataFile(clockFileName))
 	n.notes = openEventLog(n.dataFile(eventsFileName), n.opts.Wall)
 	if err := n.ident.Damage(); err != nil {
-		n.note(eventDisk, "one of the two copies of the node's identity was damaged and is written anew from the other: "+oneLine(err).Error())
+		n.note(eventDisk, "one of the two copies of the node's identity was damaged and is written anew from the other: "+inLine(err))
 	}
 	reserve := int64(0)
 	if u, err := n.fs().GetDiskUsage(n.cfg.DataDir); err == nil {
@@ -470,7 +470,7 @@ func (n *Node) stop() error {
 		return err
 	}
 	if err != nil {
-		n.log.Warn("stopped, but that could not be written down; the next start takes this for a stop that was cut off, and recovers", "err", oneLine(err))
+		n.log.Warn("stopped, but that could not be written down; the next start takes this for a stop that was cut off, and recovers", "err", inLine(err))
 	}
 	return nil
 }

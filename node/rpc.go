@@ -93,7 +93,7 @@ func (h peerHandler) PeerUp(id peer.Identity) {
 		host.PeerUp(id.Node, id.Boot)
 	}
 	h.n.notes.add(eventMembership, h.n.nodeText(id.Node)+" is connected")
-	h.n.alive.seen(id.Node)
+	h.n.alive.connected(id.Node)
 	h.n.wake()
 }
 
@@ -102,7 +102,7 @@ func (h peerHandler) PeerDown(node record.NodeID, boot record.BootID, refused bo
 		host.PeerDown(node, boot, refused)
 	}
 	h.n.notes.add(eventMembership, h.n.nodeText(node)+" is lost")
-	h.n.alive.seen(node) // until just now
+	h.n.alive.lost(node)
 	h.n.wake()
 }
 

@@ -88,7 +88,7 @@ func OpenIdentity(dir string, fs vfs.FS) (*IdentityFile, error) {
 	}
 	if !some {
 		if hasData || f.found != nil {
-			return nil, fmt.Errorf("%w: %s has data but no readable identity file (%w); a node that forgot who it is must not act as itself: move the directory away and start anew, the others hold the data", ErrIdentityLost, dir, join(f.found, errMissing))
+			return nil, fmt.Errorf("%w: %s has data but no readable identity file (%w); a node that forgot who it is must not act as itself: move the directory away and start anew, other nodes, if there are any, hold the data", ErrIdentityLost, dir, join(f.found, errMissing))
 		}
 		f.id = Identity{Instance: record.NewInstanceID(), Node: record.NewNodeID(), Created: time.Now().UnixMilli()}
 	}

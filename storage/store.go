@@ -382,7 +382,7 @@ func checkNote(it *pebble.Iterator, bucket uint32) error {
 }
 
 // startEmpty is what to do when a node's memory cannot be trusted.
-const startEmpty = "keep the directory for inspection and start this node with an empty one; the other nodes have the data"
+const startEmpty = "keep the directory for inspection and start this node with an empty one; other nodes, if there are any, have the data"
 
 // writeFormat marks a new store as ours. A crash before it leaves a store without any key,
 // which is new again at the next start.
