@@ -283,7 +283,7 @@ func (p *producing) finish() {
 		p.answer, p.prepare = p.resp, p.addHints
 	case p.err.Load() != nil:
 		p.conn.fail(BadAcksNone, *p.err.Load())
-		p.conn.abort()
+		p.conn.Abort()
 	}
 	p.conn.settle(p.call)
 }

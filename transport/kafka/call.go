@@ -146,7 +146,7 @@ func (q *call) reserve(ctx context.Context, bytes int64) error {
 	}
 	held, err := q.conn.fetchMem.Acquire(ctx, bytes)
 	if err != nil {
-		q.conn.abort()
+		q.conn.Abort()
 		return err
 	}
 	q.fetchHeld = held

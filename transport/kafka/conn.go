@@ -39,11 +39,10 @@ type conn struct {
 	cancel context.CancelFunc
 
 	requestMem, fetchMem *transport.Share
-	// Since when the present chunk is being read or written, by the server's age; 0: none is.
-	reading, writing atomic.Int64
-	client           atomic.Pointer[string]  // name and version of the client's software, if it told
-	sequences        map[[2]uint64]*sequence // by hash of topic and partition, and producer; the reader's
-	rotation         int                     // where the next fetch begins among its partitions; serial requests only
+	reading, writing     *transport.Stopwatch    // run while a chunk is being read or written
+	client               atomic.Pointer[string]  // name and version of the client's software, if it told
+	sequences            map[[2]uint64]*sequence // by hash of topic and partition, and producer; the reader's
+	rotation             int                     // where the next fetch begins among its partitions; serial requests only
 
 	handlers sync.WaitGroup // the goroutine of a request that is not a produce; added to by the reader only
 	written  chan struct{}  // closed when the writer is gone
@@ -73,22 +72,26 @@ func broken(reason, format string, args ...any) error {
 }
 
 func newConn(s *Server, nc net.Conn, listener string) *conn {
-	c := &conn{s: s, nc: nc, out: nc, written: make(chan struct{}), wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	c := &conn{s: s, nc: nc, out: nc, written: make(chan struct{}), wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		reading: transport.NewStopwatch(), writing: transport.NewStopwatch()}
 	if t, ok := nc.(*transport.Conn); ok {
 		c.out = t.Conn
 	}
 	c.at = Listener{Name: listener, Local: nc.LocalAddr().String(), Remote: nc.RemoteAddr().String()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.requestMem = s.in.Share(s.cfg.ConnBytes)
-	c.fetchMem = s.out.Share(s.cfg.ConnBytes)
+	c.requestMem = s.clients.Requests.Share(s.cfg.ConnBytes)
+	c.fetchMem = s.clients.Answers.Share(s.cfg.ConnBytes)
 	return c
 }
 
-// abort ends everything that waits for or works on this connection.
-func (c *conn) abort() {
+// Abort ends everything that waits for or works on this connection.
+func (c *conn) Abort() {
 	c.cancel()
 	_ = c.nc.Close() // nothing is kept that a failed close could lose
 }
+
+// Stalled is for how long the client has given or taken nothing of what is on its way.
+func (c *conn) Stalled() time.Duration { return max(c.reading.Elapsed(), c.writing.Elapsed()) }
 
 // run serves until the client leaves, breaks the protocol or the server closes.
 func (c *conn) run() {
@@ -98,7 +101,7 @@ func (c *conn) run() {
 	if errors.As(err, &b) {
 		c.fail(b.reason, b.err)
 	}
-	c.abort()
+	c.Abort()
 	<-c.written
 	c.handlers.Wait()
 }

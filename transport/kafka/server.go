@@ -1,9 +1,9 @@
 package kafka
 
 import (
+	"errors"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -120,26 +120,19 @@ func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
 // request being worked on, if it is not a produce.
 type Server struct {
 	cfg      Config
-	in, out  *transport.Pool
+	clients  *transport.Clients[*conn]
 	decoding *semaphore.Weighted // of DecodeBytes
 	metrics  counters
-	started  time.Time
-
-	mu struct {
-		sync.Mutex
-		closed bool
-		conns  map[*conn]struct{}
-	}
-	running sync.WaitGroup // one per connection; added to only under mu and only while not closed
 }
 
 // NewServer makes a server. It starts nothing.
 func NewServer(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, started: time.Now(), decoding: semaphore.NewWeighted(cfg.DecodeBytes)}
-	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
-	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
-	s.mu.conns = map[*conn]struct{}{}
+	s := &Server{cfg: cfg, decoding: semaphore.NewWeighted(cfg.DecodeBytes)}
+	s.clients = transport.NewClients(cfg.MaxConns, cfg.TotalBytes, func(c *conn) {
+		s.metrics.stalled.Add(1)
+		cfg.Logger.Warn("kafka: a client does not move on and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
+	})
 	return s
 }
 
@@ -148,12 +141,16 @@ func NewServer(cfg Config) *Server {
 func (s *Server) Handler(listener string) transport.Handler {
 	return func(nc net.Conn) {
 		c := newConn(s, nc, listener)
-		if !s.admit(c) {
+		if err := s.clients.Admit(c); err != nil {
 			s.metrics.refused.Add(1)
+			if errors.Is(err, transport.ErrTooMany) {
+				s.cfg.Logger.Warn("kafka: too many connections, one is closed", "from", nc.RemoteAddr(), "limit", s.cfg.MaxConns)
+			}
 			_ = nc.Close()
 			return
 		}
-		defer s.dismiss(c)
+		defer s.clients.Dismiss(c)
+		s.metrics.accepted.Add(1)
 		c.run()
 	}
 }
@@ -161,70 +158,16 @@ func (s *Server) Handler(listener string) transport.Handler {
 // Close ends all connections and waits until they are gone. Produces that the broker has not
 // answered yet go on; their answers are dropped. It may be called again.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	s.mu.closed = true
-	for c := range s.mu.conns {
-		c.abort()
-	}
-	s.mu.Unlock()
-	s.in.Close()
-	s.out.Close()
-	s.running.Wait()
+	s.clients.Close()
 	return nil
 }
 
 // Metrics may be called at any time.
 func (s *Server) Metrics() Metrics {
-	s.mu.Lock()
-	open := len(s.mu.conns)
-	s.mu.Unlock()
 	m := s.metrics.read()
-	m.Connections, m.RequestBytes, m.ResponseBytes = int64(open), s.in.InUse(), s.out.InUse()
+	m.Connections, m.RequestBytes, m.ResponseBytes = int64(s.clients.Len()), s.clients.Requests.InUse(), s.clients.Answers.InUse()
 	return m
 }
-
-func (s *Server) admit(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed || len(s.mu.conns) >= s.cfg.MaxConns {
-		if !s.mu.closed {
-			s.cfg.Logger.Warn("kafka: too many connections, one is closed", "from", c.nc.RemoteAddr(), "limit", s.cfg.MaxConns)
-		}
-		return false
-	}
-	s.mu.conns[c] = struct{}{}
-	s.running.Add(1)
-	s.metrics.accepted.Add(1)
-	return true
-}
-
-func (s *Server) dismiss(c *conn) {
-	s.mu.Lock()
-	delete(s.mu.conns, c)
-	s.mu.Unlock()
-	s.running.Done()
-}
-
-// relieve drops connections that leave their answers lying, or stop within a request, while
-// others wait for memory: a few clients that stand still must not stop all the rest.
-func (s *Server) relieve() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.mu.conns {
-		if s.stalled(c.reading.Load()) || s.stalled(c.writing.Load()) {
-			s.metrics.stalled.Add(1)
-			s.cfg.Logger.Warn("kafka: a client does not move on and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
-			c.abort()
-		}
-	}
-}
-
-func (s *Server) stalled(since int64) bool {
-	return since != 0 && s.age()-time.Duration(since) > transport.StallLimit
-}
-
-// age is the monotonic time since the server was made, never 0.
-func (s *Server) age() time.Duration { return time.Since(s.started) + 1 }
 
 // endpoint finds a node in what a client of the listener sees.
 func (c Cluster) endpoint(id record.NodeID) (Endpoint, bool) {

@@ -222,11 +222,11 @@ func (s *stream) tags() {
 
 // readFull reads into b, a chunk at a time, each within RequestTimeout.
 func (c *conn) readFull(r *bufio.Reader, b []byte) error {
-	defer c.reading.Store(0)
+	defer c.reading.Stop()
 	for got := 0; got < len(b); {
 		part := b[got:min(got+chunk, len(b))]
 		if r.Buffered() < len(part) {
-			c.reading.Store(int64(c.s.age()))
+			c.reading.Start()
 			if err := c.nc.SetReadDeadline(time.Now().Add(c.s.cfg.RequestTimeout)); err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ func (c *conn) writeLoop() {
 				c.forget(q)
 			}
 			if err != nil {
-				c.abort()
+				c.Abort()
 				return
 			}
 		}
@@ -74,12 +74,12 @@ func (c *conn) write(calls []*call, out *output) error {
 		if out.size() < chunk && i < len(calls)-1 || out.size() == 0 {
 			continue
 		}
-		c.writing.Store(int64(c.s.age()))
+		c.writing.Start()
 		err := transport.WritePieces(c.out, out.take(), chunk, c.s.cfg.WriteTimeout, func(n int64) {
 			c.s.metrics.bytesOut.Add(n)
-			c.writing.Store(int64(c.s.age()))
+			c.writing.Start()
 		})
-		c.writing.Store(0)
+		c.writing.Stop()
 		if err != nil {
 			return err
 		}

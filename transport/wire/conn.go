@@ -35,8 +35,8 @@ type conn struct {
 
 	requestMem, fetchMem *transport.Share
 	fetches              atomic.Int32
-	writing              monotonic     // since when the present chunk is being written, by the server's age; 0: none is
-	calls                chan struct{} // capacity maxCalls: filled by unary, emptied by forget
+	writing              *transport.Stopwatch // runs while a chunk is being written
+	calls                chan struct{}        // capacity maxCalls: filled by unary, emptied by forget
 
 	handlers sync.WaitGroup // requests that have a goroutine; added to by the reader only
 	written  chan struct{}  // closed when the writer is gone
@@ -77,25 +77,28 @@ type protocolError struct {
 func (e *protocolError) Error() string { return e.err.Error() }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, out: nc, written: make(chan struct{}), wake: make(chan struct{}, 1), calls: make(chan struct{}, maxCalls)}
+	c := &conn{s: s, nc: nc, out: nc, written: make(chan struct{}), wake: make(chan struct{}, 1), calls: make(chan struct{}, maxCalls), writing: transport.NewStopwatch()}
 	if t, ok := nc.(*transport.Conn); ok {
 		c.out = t.Conn
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.requestMem, c.fetchMem = s.in.Share(s.cfg.ConnBytes), s.out.Share(s.cfg.ConnBytes)
+	c.requestMem, c.fetchMem = s.clients.Requests.Share(s.cfg.ConnBytes), s.clients.Answers.Share(s.cfg.ConnBytes)
 	c.mu.lanes = map[record.TopicPartition][]*produced{}
 	return c
 }
 
-// abort ends everything that waits for or works on this connection.
-func (c *conn) abort() {
+// Abort ends everything that waits for or works on this connection.
+func (c *conn) Abort() {
 	c.cancel()
 	_ = c.nc.Close() // nothing is kept that a failed close could lose
 }
 
+// Stalled is for how long the client has taken nothing of its answers.
+func (c *conn) Stalled() time.Duration { return c.writing.Elapsed() }
+
 // refuse tells the client why it is not served.
 func (c *conn) refuse(err error) {
-	defer c.abort()
+	defer c.Abort()
 	_ = c.out.SetDeadline(time.Now().Add(lingerTime))
 	if f, encodeErr := encodeResponse(0, err, nil); encodeErr == nil {
 		_, _ = f.Pieces.WriteTo(c.out) // the client that does not hear it sees the close
@@ -115,7 +118,7 @@ func (c *conn) run() {
 		c.endWriter()
 		c.linger()
 	}
-	c.abort()
+	c.Abort()
 	c.endWriter()
 	c.handlers.Wait()
 }

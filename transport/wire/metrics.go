@@ -4,7 +4,6 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Metrics counts since the start, except where it says now.
@@ -34,12 +33,6 @@ const (
 )
 
 type gauge = atomic.Int64
-
-// monotonic is a moment that two goroutines look at.
-type monotonic struct{ ns atomic.Int64 }
-
-func (m *monotonic) Store(d time.Duration) { m.ns.Store(int64(d)) }
-func (m *monotonic) Load() time.Duration   { return time.Duration(m.ns.Load()) }
 
 // counters is what stands behind Metrics.
 type counters struct {

@@ -1,10 +1,10 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"time"
 
 	"edged/record"
@@ -96,101 +96,48 @@ func setDefault[T ~int | ~int32 | ~int64](v *T, to T) {
 // request that is not a produce; their number is bounded by ConnBytes and TotalBytes.
 type Server struct {
 	cfg     Config
-	in, out *transport.Pool // TotalBytes of requests, and of fetched batches
+	clients *transport.Clients[*conn]
 	metrics counters
-	started time.Time
-
-	mu struct {
-		sync.Mutex
-		closed bool
-		conns  map[*conn]struct{}
-	}
-	running sync.WaitGroup // one per Handle; added to only under mu and only while not closed
 }
 
 // NewServer makes a server. It starts nothing.
 func NewServer(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, started: time.Now()}
-	s.in = transport.NewPool(cfg.TotalBytes, s.relieve)
-	s.out = transport.NewPool(cfg.TotalBytes, s.relieve)
-	s.mu.conns = map[*conn]struct{}{}
+	s := &Server{cfg: cfg}
+	s.clients = transport.NewClients(cfg.MaxConns, cfg.TotalBytes, func(c *conn) {
+		s.metrics.stalled.Add(1)
+		cfg.Logger.Warn("a native client does not read its answers and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
+	})
 	return s
 }
 
 // Handle serves the connection until it ends, and closes it. It is a transport.Handler.
 func (s *Server) Handle(nc net.Conn) {
 	c := newConn(s, nc)
-	err := s.admit(c)
-	if err != nil {
+	if err := s.clients.Admit(c); err != nil {
 		s.metrics.refused.Add(1)
-		c.refuse(err)
+		if errors.Is(err, transport.ErrTooMany) {
+			c.refuse(fmt.Errorf("%w: the node serves %d connections already", record.ErrLimit, s.cfg.MaxConns))
+		} else {
+			c.refuse(record.ErrShuttingDown)
+		}
 		return
 	}
-	defer s.dismiss(c)
+	defer s.clients.Dismiss(c)
+	s.metrics.accepted.Add(1)
 	c.run()
 }
 
 // Close ends all connections and waits until they are gone. Produces that the broker has
 // not answered yet go on; their answers are dropped. It may be called again.
 func (s *Server) Close() error {
-	s.mu.Lock()
-	s.mu.closed = true
-	for c := range s.mu.conns {
-		c.abort()
-	}
-	s.mu.Unlock()
-	s.in.Close()
-	s.out.Close()
-	s.running.Wait()
+	s.clients.Close()
 	return nil
 }
 
 // Metrics may be called at any time.
 func (s *Server) Metrics() Metrics {
-	s.mu.Lock()
-	open := len(s.mu.conns)
-	s.mu.Unlock()
 	m := s.metrics.read()
-	m.Connections, m.RequestBytes, m.ResponseBytes = int64(open), s.in.InUse(), s.out.InUse()
+	m.Connections, m.RequestBytes, m.ResponseBytes = int64(s.clients.Len()), s.clients.Requests.InUse(), s.clients.Answers.InUse()
 	return m
 }
-
-func (s *Server) admit(c *conn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.mu.closed:
-		return record.ErrShuttingDown
-	case len(s.mu.conns) >= s.cfg.MaxConns:
-		return fmt.Errorf("%w: the node serves %d connections already", record.ErrLimit, s.cfg.MaxConns)
-	}
-	s.mu.conns[c] = struct{}{}
-	s.running.Add(1)
-	s.metrics.accepted.Add(1)
-	return nil
-}
-
-func (s *Server) dismiss(c *conn) {
-	s.mu.Lock()
-	delete(s.mu.conns, c)
-	s.mu.Unlock()
-	s.running.Done()
-}
-
-// relieve drops connections whose clients leave their answers lying while others wait for
-// memory: a few consumers that stand still must not stop all the rest.
-func (s *Server) relieve() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.mu.conns {
-		if at := c.writing.Load(); at != 0 && s.age()-at > transport.StallLimit {
-			s.metrics.stalled.Add(1)
-			s.cfg.Logger.Warn("a native client does not read its answers and others wait for the memory: disconnected", "from", c.nc.RemoteAddr())
-			c.abort()
-		}
-	}
-}
-
-// age is the monotonic time since the server was made, never 0.
-func (s *Server) age() time.Duration { return time.Since(s.started) + 1 }

@@ -24,7 +24,7 @@ func (c *conn) writeLoop() {
 			c.forget(a)
 		}
 		if err != nil {
-			c.abort()
+			c.Abort()
 			return
 		}
 		if closing && len(answers) == 0 {
@@ -66,12 +66,12 @@ func (c *conn) write(answers []answer) error {
 		if size < writeChunk && i < len(answers)-1 {
 			continue
 		}
-		c.writing.Store(c.s.age())
+		c.writing.Start()
 		err := transport.WritePieces(c.out, pieces, writeChunk, c.s.cfg.WriteTimeout, func(n int64) {
 			c.s.metrics.bytesOut.Add(n)
-			c.writing.Store(c.s.age())
+			c.writing.Start()
 		})
-		c.writing.Store(0)
+		c.writing.Stop()
 		if err != nil {
 			return err
 		}
