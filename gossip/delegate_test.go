@@ -172,6 +172,44 @@ func TestForgedMembersAreRefused(t *testing.T) {
 	}
 }
 
+// A clone that has counted as many starts as the true node: whoever got into the cluster is looked for, whichever was
+// heard first, and while both did not the one that was here first.
+func TestRivals_theOneThatGotInIsLookedFor(t *testing.T) {
+	state := func(boot record.BootID, s State) Meta {
+		m := meta(2, 3)
+		m.Boot, m.State = boot, s
+		return m
+	}
+	for name, c := range map[string]struct {
+		first, second Meta
+		want          record.BootID
+	}{
+		"the second got in": {state(9, StateWaiting), state(5, StateMember), 5},
+		"the first got in":  {state(9, StateMember), state(5, StateWaiting), 9},
+		"both":              {state(9, StateMember), state(5, StateMember), 9},
+		"neither":           {state(5, StateWaiting), state(9, StateWaiting), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := newDelegate(10)
+			for _, m := range []Meta{c.first, c.second, c.first} {
+				if err := meet(d, m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if ms := d.members.list(); len(ms) != 1 || ms[0].Boot != c.want {
+				t.Errorf("%+v", ms)
+			}
+			if d.members.mu.refused != 1 || !strings.Contains(d.members.mu.lastWhy, "one is a copy") {
+				t.Errorf("told: %d, %q", d.members.mu.refused, d.members.mu.lastWhy)
+			}
+			d.NotifyLeave(node(c.first))
+			if ms := d.members.list(); len(ms) != 1 || ms[0].Boot != c.second.Boot {
+				t.Errorf("after the first went: %+v", ms)
+			}
+		})
+	}
+}
+
 func TestNewestLifeCounts(t *testing.T) {
 	d, _ := newDelegate(10)
 	for _, counter := range []uint64{3, 5, 4} {

@@ -16,12 +16,13 @@
 //
 // # Names and lives
 //
-// A node's name in memberlist is "<node id>.<boot counter>". A node that restarts, with the
+// A node's name in memberlist is "<node id>.<boot counter>.<boot id>". A node that restarts, with the
 // same address or another, is a new member there, which nobody refuses; its old name dies
-// quietly. Members takes the highest boot counter of each node id.
+// quietly. Members takes the highest boot counter of each node id. A clone may have counted as many
+// starts as the true node; it has another boot id, so that neither holds up the other's name.
 //
 // A node whose address changes while it lives (Move) does the same in small: memberlist refuses a
-// known name at another address, so the node leaves and comes back as "<node id>.<boot counter>.<moves>".
+// known name at another address, so the node leaves and comes back as "<node id>.<boot counter>.<boot id>.<moves>".
 //
 // # Never back into memberlist
 //

@@ -32,6 +32,7 @@ type members struct {
 		sync.Mutex
 		self     Meta
 		names    map[string]*life // at most limit
+		met      uint64           // names so far
 		refused  uint64
 		lastWhy  string // of the last refusal
 		clones   uint64
@@ -41,7 +42,23 @@ type members struct {
 
 type life struct {
 	Member
+	met  uint64    // counts the names in the order in which they came
 	died time.Time // zero while alive
+}
+
+// before tells which of two lives of one node others should look for. One that is alive goes before one that is
+// gone: a clone that was here and was refused must not hide the true node. Of rivals it is the one that got
+// into a cluster, then the one that was here first.
+func (l *life) before(o *life) bool {
+	switch {
+	case l.Alive != o.Alive:
+		return l.Alive
+	case !l.rivals(o.Meta):
+		return l.newer(o.Meta)
+	case (l.State == StateMember) != (o.State == StateMember):
+		return l.State == StateMember
+	}
+	return l.met < o.met
 }
 
 func newMembers(self Meta, limit int, keep time.Duration, token func()) *members {
@@ -159,13 +176,29 @@ func (ms *members) alive(name string, ip net.IP, port uint16, meta []byte) {
 		return
 	}
 	ms.mu.Lock()
-	if ms.mu.names[name] != nil || ms.roomLocked() {
+	l := ms.mu.names[name]
+	if l == nil && ms.roomLocked() {
+		ms.mu.met++
+		l = &life{met: ms.mu.met}
+		ms.mu.names[name] = l
+		ms.noteRivalsLocked(m)
+	}
+	if l != nil {
 		host := ip.String()
-		addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
-		ms.mu.names[name] = &life{Member: Member{Meta: m, Host: host, Addr: addr, Alive: true}}
+		l.Member, l.died = Member{Meta: m, Host: host, Addr: net.JoinHostPort(host, strconv.Itoa(int(port))), Alive: true}, time.Time{}
 	}
 	ms.mu.Unlock()
 	ms.token()
+}
+
+// noteRivalsLocked tells people of a clone that is heard beside the node it was copied from.
+func (ms *members) noteRivalsLocked(m Meta) {
+	for _, l := range ms.mu.names {
+		if l.Alive && l.rivals(m) {
+			ms.mu.refused++
+			ms.mu.lastWhy = fmt.Sprintf("node %d is heard from two machines that have both counted %d starts: one is a copy", m.Node, m.BootCounter)
+		}
+	}
 }
 
 func (ms *members) dead(name string) {
@@ -180,25 +213,19 @@ func (ms *members) dead(name string) {
 // list gives the newest life of each node that may mix with us, by node id.
 func (ms *members) list() []Member { return ms.newest(true) }
 
-// newest gives the newest life of each node that may mix with us, or must not. One that lives
-// goes before one that is gone: a clone that was here and was refused must not hide the true node.
+// newest gives the life of each node that others should look for, of those that may mix with us, or must not.
 func (ms *members) newest(mixes bool) []Member {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	newest := make(map[record.NodeID]Member, len(ms.mu.names))
+	newest := make(map[record.NodeID]*life, len(ms.mu.names))
 	for _, l := range ms.mu.names {
-		old, known := newest[l.Node]
-		better := l.newer(old.Meta)
-		if l.Alive != old.Alive {
-			better = l.Alive
-		}
-		if ms.mu.self.mixes(l.Meta) == mixes && (!known || better) {
-			newest[l.Node] = l.Member
+		if old := newest[l.Node]; ms.mu.self.mixes(l.Meta) == mixes && (old == nil || l.before(old)) {
+			newest[l.Node] = l
 		}
 	}
 	out := make([]Member, 0, len(newest))
-	for _, m := range newest {
-		out = append(out, m)
+	for _, l := range newest {
+		out = append(out, l.Member)
 	}
 	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) })
 	return out

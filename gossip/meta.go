@@ -86,9 +86,10 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// memberName is the node's name in memberlist, for this life at this address.
+// memberName is the node's name in memberlist, for this life at this address. The boot id is in it because a
+// clone may have counted as many starts: memberlist keeps a name at its first address until that has been dead for long.
 func (m Meta) memberName() string {
-	name := m.Node.String() + "." + strconv.FormatUint(m.BootCounter, 10)
+	name := fmt.Sprintf("%d.%d.%x", m.Node, m.BootCounter, uint64(m.Boot))
 	if m.Moves > 0 {
 		name += "." + strconv.FormatUint(uint64(m.Moves), 10)
 	}
@@ -97,7 +98,12 @@ func (m Meta) memberName() string {
 
 // newer tells which of two names of one node is the later one.
 func (m Meta) newer(o Meta) bool {
-	return m.BootCounter > o.BootCounter || m.BootCounter == o.BootCounter && m.Moves > o.Moves
+	return m.BootCounter > o.BootCounter || m.BootCounter == o.BootCounter && m.Boot == o.Boot && m.Moves > o.Moves
+}
+
+// rivals tells that two names cannot both be the node: one is a clone that has counted as many starts.
+func (m Meta) rivals(o Meta) bool {
+	return m.Node == o.Node && m.BootCounter == o.BootCounter && m.Boot != o.Boot
 }
 
 // mixes tells that two nodes may know each other: they are of one cluster, or one of them is

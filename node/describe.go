@@ -260,7 +260,7 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		d.Problems = append(d.Problems, p.why)
 	}
 	if why := n.gossip.Stats().LastRefused; why != "" {
-		d.Problems = append(d.Problems, "gossip refused a member: "+why)
+		d.Problems = append(d.Problems, "gossip found fault with a member: "+why)
 	}
 	if st := n.gossip.Stats(); st.Clones > 0 {
 		d.Problems = append(d.Problems, "another process runs under the identity of this node: "+st.LastClone)

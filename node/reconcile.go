@@ -141,7 +141,8 @@ func (r *reconciler) connect(p *metadata.Picture) {
 	addrs := map[record.NodeID]string{}
 	for _, node := range p.NodesSorted() {
 		addrs[node.ID] = node.NativeAddr
-		if m, ok := heard[node.ID]; ok && m.BootCounter >= node.BootCounter {
+		// With the registered boot counter and another boot id it is a clone: the registered life is the true one.
+		if m, ok := heard[node.ID]; ok && (m.BootCounter > node.BootCounter || m.BootCounter == node.BootCounter && m.Boot == node.Boot) {
 			addrs[node.ID] = nativeAddr(m)
 		}
 	}

@@ -566,10 +566,12 @@ func (m *machine) renew(why string) {
 
 // connected tells whether all machines run and every node says that it is connected with all others.
 func (w *world) connected() bool {
+	return len(w.lives()) == len(w.machines) && w.meet()
+}
+
+// meet tells whether all nodes that run see each other.
+func (w *world) meet() bool {
 	ls := w.lives()
-	if len(ls) < len(w.machines) {
-		return false
-	}
 	for _, l := range ls {
 		s, ok := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.Status {
 			s, _ := b.Status(ctx)
@@ -664,7 +666,6 @@ func (w *world) endClones() {
 			return
 		}
 		c.powerCut(0)
-		w.liveWithin += noticed
 	}
 	for _, m := range w.machines {
 		if m.life != nil && ended(m.life) {

@@ -34,6 +34,23 @@ func TestClone_metFirstByANodeThatHasJustStartedEnds(t *testing.T) {
 	}})
 }
 
+// A clone that has counted as many starts as the true node goes off without a word while that one restarts at another
+// address: it is found there all the same, long before gossip has given the clone up.
+func TestClone_thatWentOffDoesNotHideTheTrueNode(t *testing.T) {
+	runCase(t, 8, profile{nodes: []int{3}, steps: 1, pause: time.Second, actions: []action{{1, func(w *world) {
+		cloneMet(w, false)
+		c := w.machines[len(w.machines)-1]
+		time.Sleep(300 * time.Millisecond) // it has been heard, and has not said farewell
+		c.powerCut(0)
+		c.of.powerCut(100)
+		c.of.move()
+		w.boot(c.of)
+		if !w.await(8*time.Second, w.meet) {
+			w.fail(lawLive, "%s is not found at its new address", c.of.name)
+		}
+	}}}})
+}
+
 // Five nodes, two of them stopped, and one loses power while the other two go on: what these three acknowledged has
 // to be known when the two come back and two that had it are stopped.
 func TestPowerCut_ofOneOfThreeThatGoOnLosesNothing(t *testing.T) {

@@ -16,11 +16,8 @@ import (
 
 // Bounds of what may take how long after the last fault, in virtual time.
 const (
-	formWithin = 30 * time.Second
-	liveWithin = 20 * time.Second
-	// noticed is how long gossip takes to be rid of a machine that went off without a word: of a clone whose starts
-	// were as many as those of the true node, which has the same name there, nobody hears before.
-	noticed      = 30 * time.Second
+	formWithin   = 30 * time.Second
+	liveWithin   = 20 * time.Second
 	settleWithin = 60 * time.Second
 )
 
