@@ -278,11 +278,27 @@ func (c *Client) Metadata(ctx context.Context, topics []string) (wire.Metadata, 
 
 // Offsets asks the leader of a partition: wire.AtEnd, wire.AtStart, or ms since 1970.
 func (c *Client) Offsets(ctx context.Context, topic string, partition int32, at int64) (wire.OffsetsResponse, error) {
-	var resp wire.OffsetsResponse
-	tp := record.TopicPartition{Topic: topic, Partition: partition}
-	err := c.do(ctx, &toLeader{c: c, tp: tp}, c.attemptTimeout(), wire.APIOffsets,
-		&wire.OffsetsRequest{Topic: topic, Partition: partition, At: at}, &resp)
-	return resp, err
+	return c.offsets(ctx, record.TopicPartition{Topic: topic, Partition: partition}, at, record.NoEpoch)
+}
+
+// staleFor is how long the offsets that a leader of an earlier epoch names are not believed: it hears of its
+// successor within record.Doubt. After that they are those of another topic under the same name.
+const staleFor = 2 * record.Doubt
+
+// offsets asks the leader of a partition, for somebody who has heard of epoch.
+func (c *Client) offsets(ctx context.Context, tp record.TopicPartition, at int64, epoch record.Epoch) (resp wire.OffsetsResponse, err error) {
+	route := &toLeader{c: c, tp: tp}
+	for began := time.Now(); ; {
+		err = c.do(ctx, route, c.attemptTimeout(), wire.APIOffsets, &wire.OffsetsRequest{Topic: tp.Topic, Partition: tp.Partition, At: at}, &resp)
+		if err != nil || resp.Epoch >= c.newest(tp, epoch) || time.Since(began) > staleFor {
+			return resp, err
+		}
+		c.distrust(tp, route.tried)
+		c.stats.retries.Add(1)
+		if !c.sleep(ctx, maxBackoff) {
+			return resp, outOfTime(ctx, wire.APIOffsets, record.ErrNoLeader, nil)
+		}
+	}
 }
 
 func (c *Client) producerID(ctx context.Context) (producerIdentity, error) {

@@ -202,7 +202,7 @@ func (r *reader) begin() error {
 }
 
 func (r *reader) offsetAt(at int64) (record.Offset, error) {
-	resp, err := r.co.c.Offsets(r.co.ctx, r.tp.Topic, r.tp.Partition, at)
+	resp, err := r.co.c.offsets(r.co.ctx, r.tp, at, r.epoch)
 	return resp.Offset, err
 }
 
@@ -338,17 +338,14 @@ func (f fetchRoute) next(ctx context.Context) (string, error) {
 
 func (f fetchRoute) failed(ctx context.Context, addr string, err error) verdict {
 	f.r.co.setTrouble(err)
-	if errors.Is(err, record.ErrOffsetOutOfRange) && f.resp.Epoch < f.newest() {
+	if !errors.Is(err, record.ErrOffsetOutOfRange) {
+		return f.toLeader.failed(ctx, addr, err)
+	}
+	if f.resp.Epoch < f.c.newest(f.tp, f.r.epoch) {
 		// It leads no more and does not know it yet: where its log ends says nothing.
 		f.c.distrust(f.tp, addr)
 		return later
 	}
+	f.r.epoch = f.resp.Epoch // the leader before this one has nothing to say any more
 	return f.toLeader.failed(ctx, addr, err)
-}
-
-// newest is the newest epoch that was heard of, in answers or from the cluster.
-func (f fetchRoute) newest() record.Epoch {
-	newest := f.r.epoch
-	f.c.withPartition(f.tp, func(p *partition) { newest = max(newest, p.epoch) })
-	return newest
 }

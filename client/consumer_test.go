@@ -221,6 +221,44 @@ func TestConsume_leaderOfAnEarlierEpochMovesNobody(t *testing.T) {
 	})
 }
 
+// Whoever was told by a leader that his offset is gone has heard of its epoch: the leader before it, which does not
+// know yet that it was replaced, then moves him neither by where its log begins or ends nor by what it lacks.
+func TestConsume_errorOfANewerEpochIsHeardToo(t *testing.T) {
+	for _, reset := range []struct {
+		to   Reset
+		next record.Offset
+	}{{ResetStart, 60}, {ResetEnd, 100}} {
+		inBubble(t, 1, func(t *testing.T, c *fakeCluster) {
+			c.addTopic("t", 1)
+			cl := c.client()
+			part := c.partition("t", 0)
+			part.move(0)
+			fillTopic(t, cl, "t", 100)
+			c.mu.Lock()
+			part.start = 60
+			newer := part.epoch + 1 // of which no metadata has told
+			part.epoch = newer
+			c.refused = func() { // from here on the one before it answers
+				part.epoch, part.start, part.high = newer-1, 0, 50
+				time.AfterFunc(record.Doubt, func() {
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					part.epoch, part.start, part.high = newer, 60, 100
+					part.wakeLocked()
+				})
+			}
+			c.mu.Unlock()
+			co := consume(t, cl, ConsumerConfig{Partitions: []Start{{Topic: "t", Offset: 3}}, Reset: reset.to})
+			if _, err := co.Poll(ctxFor(t, time.Minute)); !errors.Is(err, ErrSkipped) {
+				t.Fatalf("reset %d: %v", reset.to, err)
+			}
+			fillTopic(t, cl, "t", 10)
+			next := map[int32]record.Offset{0: reset.next}
+			drain(t, co, 110-int(reset.next), next)
+		})
+	}
+}
+
 func TestConsume_whatDoesNotExist(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, c *fakeCluster) {
 		c.addTopic("t", 1)

@@ -36,6 +36,7 @@ type fakeCluster struct {
 	made       int               // topics so far
 	metaLeader int
 	lastID     int64
+	refused    func() // called once, under the lock, behind a fetch that is out of range
 	stats      struct{ produces, fetches, waiting int }
 }
 
@@ -380,6 +381,10 @@ func (n *fakeNode) Fetch(ctx context.Context, r wire.FetchRequest) wire.FetchRes
 		resp := wire.FetchResponse{HighWatermark: p.high, LogStart: p.start, Epoch: p.epoch}
 		if r.Offset < p.start || r.Offset > p.high {
 			resp.Err = record.ErrOffsetOutOfRange
+			if n.c.refused != nil {
+				n.c.refused()
+				n.c.refused = nil
+			}
 			return resp
 		}
 		resp.Batches = p.readLocked(r.Offset, r.MaxBytes)

@@ -309,6 +309,12 @@ func (c *Client) believe(tp record.TopicPartition, cl claim) (trusted bool) {
 	return trusted
 }
 
+// newest is the newest epoch of the partition that was heard of: by the caller, or from the cluster.
+func (c *Client) newest(tp record.TopicPartition, heard record.Epoch) record.Epoch {
+	c.withPartition(tp, func(p *partition) { heard = max(heard, p.epoch) })
+	return heard
+}
+
 // distrust notes that the node at addr was of no use as the leader.
 func (c *Client) distrust(tp record.TopicPartition, addr string) {
 	c.withPartition(tp, func(p *partition) {

@@ -268,20 +268,27 @@ func (c *cursor) fetch(who string) (ok bool) {
 		c.leader = record.NoNode
 		return false
 	}
-	who = fmt.Sprintf("%s at %s", who, l.m.name)
 	c.learn(res.Err)
-	if res.Epoch >= c.epoch && res.HighWatermark >= 0 {
+	return c.hear(fmt.Sprintf("%s at %s", who, l.m.name), res, &f)
+}
+
+// hear takes an answer, and tells whether it moves the reader. An answer with an error has an epoch too.
+func (c *cursor) hear(who string, res wire.FetchResponse, f *fetched) (ok bool) {
+	if res.Epoch < c.epoch {
+		return false
+	}
+	c.epoch = res.Epoch
+	if res.HighWatermark >= 0 {
 		c.judge(who, res)
 	}
-	if res.Err != nil || res.Epoch < c.epoch {
-		if errors.Is(res.Err, record.ErrOffsetOutOfRange) && res.LogStart > c.next && res.Epoch >= c.epoch {
+	if res.Err != nil {
+		if errors.Is(res.Err, record.ErrOffsetOutOfRange) && res.LogStart > c.next {
 			c.next = res.LogStart
 		}
 		return false
 	}
-	c.epoch = res.Epoch
-	c.take(who, res, &f)
-	c.w.hist.saw(c.part, f)
+	c.take(who, res, f)
+	c.w.hist.saw(c.part, *f)
 	return true
 }
 
