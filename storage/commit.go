@@ -348,18 +348,21 @@ func (w *writer) enter(sync bool) error {
 	defer s.entering.Unlock()
 	if w.destructive { // readers must not see the deletions without the groups that go with them
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		err := w.applyBatch(sync)
-		w.publishLocked()
-		return err
+		s.mu.before = s.db.NewSnapshot()
+		s.mu.Unlock()
 	}
-	if err := w.applyBatch(sync); err != nil {
-		return err
-	}
+	err := w.applyBatch(sync) // may wait for room: nobody must wait behind it
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.before != nil {
+		err = join(err, s.mu.before.Close())
+		s.mu.before = nil
+	}
+	if err != nil && !w.destructive {
+		return err
+	}
 	w.publishLocked()
-	return nil
+	return err
 }
 
 // noteBucket makes the first batch of a bucket say which bucket it is.
@@ -460,9 +463,10 @@ func (w *writer) rotate() error {
 	if w.bucket >= maxBucket {
 		return errors.New("bucket numbers are used up")
 	}
-	s.entering.Lock()
-	flushed, err := s.db.AsyncFlush()
-	s.entering.Unlock()
+	if err := w.settle(); err != nil {
+		return err
+	}
+	flushed, err := w.closeBucket()
 	if err != nil {
 		return err
 	}
@@ -484,6 +488,26 @@ func (w *writer) rotate() error {
 	s.mu.openBucket = w.bucket
 	s.mu.Unlock()
 	return nil
+}
+
+// settle sees to it that a log that is to be closed is on the disk already, where room is short: closing one waits
+// for room inside the engine, and what could make room, Reclaim, does not come by there.
+func (w *writer) settle() error {
+	if w.s.disk.reserve.whole() {
+		return nil
+	}
+	return w.apply(true)
+}
+
+// closeBucket makes the engine flush what it has of the open bucket.
+func (w *writer) closeBucket() (flushed <-chan struct{}, err error) {
+	s := w.s
+	s.entering.Lock()
+	defer s.entering.Unlock()
+	if flushed, err = s.db.AsyncFlush(); err == nil {
+		s.mergeMeta()
+	}
+	return flushed, err
 }
 
 // bucketFlushed notes that a bucket is complete in tables.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -19,29 +20,60 @@ const (
 	metaDepth = 16
 )
 
-// maintain tidies up after a bucket was flushed; it is skipped if the one before still runs.
+// maintain gathers directories after a bucket was flushed; it is skipped if the work before still runs.
 func (s *Store) maintain(bucket uint32) {
 	if !s.maintaining.TryLock() {
 		return
 	}
 	defer s.maintaining.Unlock()
-	var err error
-	if first := s.gathered + 1; bucket >= first+gatherDirs-1 {
-		if err = s.compact(appendNoteKey(nil, first), appendNoteKey(nil, bucket+1)); err == nil {
-			s.gathered = bucket
-		}
+	first := s.gathered + 1
+	if bucket < first+gatherDirs-1 {
+		return
 	}
-	if m := s.db.Metrics(); err == nil && m.Levels[0].Sublevels > metaDepth {
-		err = s.compact([]byte{prefixFormat}, []byte{prefixMeta + 1})
-	}
-	if err != nil && !errors.Is(err, context.Canceled) && s.disk.frozenErr() == nil {
-		s.event(Event{Kind: EventBackgroundError, Text: "meta tables were not compacted, it is tried again", Err: err})
+	if s.compacted(s.db.Compact(s.life, appendNoteKey(nil, first), appendNoteKey(nil, bucket+1), false)) {
+		s.gathered = bucket
 	}
 }
 
-// compact merges the tables of a range of directory or meta keys. It ends when the store closes.
-func (s *Store) compact(start, end []byte) error {
-	return s.db.Compact(s.life, start, end, false)
+// mergeMeta merges the meta keys of the tables if too many of them overlap. It comes with the end of a bucket, before
+// anything else enters the engine, and returns when the engine has seen that its memtable is empty: it would else end
+// the bucket that is open by itself, with its mutex held, behind which what makes room would wait.
+func (s *Store) mergeMeta() {
+	if s.db.Metrics().Levels[0].Sublevels <= metaDepth || !s.maintaining.TryLock() {
+		return
+	}
+	seen := &firstWait{Context: s.life, begun: make(chan struct{})}
+	ended := make(chan struct{})
+	s.waiters.Go(func() {
+		defer s.maintaining.Unlock()
+		defer close(ended)
+		s.compacted(s.db.Compact(seen, []byte{prefixFormat}, []byte{prefixMeta + 1}, false))
+	})
+	select {
+	case <-seen.begun:
+	case <-ended:
+	}
+}
+
+// compacted tells of what kept a compaction from its end, but for the end of the store.
+func (s *Store) compacted(err error) bool {
+	if err != nil && !errors.Is(err, context.Canceled) && s.disk.frozenErr() == nil {
+		s.event(Event{Kind: EventBackgroundError, Text: "meta tables were not compacted, it is tried again", Err: err})
+	}
+	return err == nil
+}
+
+// firstWait is a context that tells when it is first waited for: the engine's Compact waits when it has looked at the
+// memtable.
+type firstWait struct {
+	context.Context
+	once  sync.Once
+	begun chan struct{}
+}
+
+func (f *firstWait) Done() <-chan struct{} {
+	f.once.Do(func() { close(f.begun) })
+	return f.Context.Done()
 }
 
 // dropDirs gives back the directories of the oldest buckets, up to the first one in which

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -18,7 +17,7 @@ import (
 // one bucket too low, which is safe. A mark that is gone altogether protects nothing until the
 // next bucket is complete, and is no error.
 type mark struct {
-	mu     sync.Mutex
+	mu     turn // held while the disk syncs
 	file   vfs.File // nil if read-only
 	serial uint64
 	bucket uint32
@@ -33,7 +32,7 @@ const (
 
 // openMark reads the mark in dir, or makes it.
 func openMark(fsys vfs.FS, dir string, readOnly bool) (*mark, error) {
-	m := &mark{}
+	m := &mark{mu: newTurn()}
 	path := fsys.PathJoin(dir, markName)
 	fresh := false
 	f, err := fsys.Open(path)

@@ -56,7 +56,7 @@ func (s *Store) view(id record.GroupID) (*reader, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	it, err := s.db.NewIter(nil)
+	it, err := s.newIterLocked()
 	if err != nil {
 		return nil, fmt.Errorf("storage: read group %d: %w", id, err)
 	}

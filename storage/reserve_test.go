@@ -173,12 +173,7 @@ func TestFullDisk_reclaimIsNotCaughtByAWriteThatWaits(t *testing.T) {
 		hooks := newHookFS(vfs.NewMem())
 		s := mustOpen(t, hooks, Options{MemTableSize: minMemTableSize})
 		mustCommit(t, s, create(1), create(2), Update{Group: 1, Entries: batches(1, 1, 0, 40, 100)})
-		endBucket := func() error {
-			s.commitMu.Lock()
-			defer s.commitMu.Unlock()
-			return s.w.rotate()
-		}
-		if err := endBucket(); err != nil {
+		if err := endBucket(s); err != nil {
 			t.Fatal(err)
 		}
 		<-s.w.flushed
@@ -192,7 +187,7 @@ func TestFullDisk_reclaimIsNotCaughtByAWriteThatWaits(t *testing.T) {
 			return nil
 		})
 		rotated, reclaimed := make(chan error, 1), make(chan error, 1)
-		go func() { rotated <- endBucket() }()
+		go func() { rotated <- endBucket(s) }()
 		time.Sleep(time.Minute)
 		if n := s.disk.waiting.Load(); n != 1 {
 			t.Fatalf("%d writes wait for room", n)

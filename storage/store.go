@@ -49,7 +49,7 @@ type Store struct {
 	entering turn
 
 	mu struct {
-		sync.RWMutex // held for moments, except while a commit that deletes entries is applied
+		sync.RWMutex // held for moments
 		closed       bool
 		groups       map[record.GroupID]*group
 		rot          map[record.GroupID]error // the first damage that reads have met
@@ -57,6 +57,7 @@ type Store struct {
 		openBucket   uint32                   // buckets from it on are not closed
 		unsynced     bool                     // something is dead, but not durably so
 		destructions uint64                   // how often unsynced was set
+		before       *pebble.Snapshot         // what goes with groups, while a commit that deletes entries is applied
 	}
 	using   sync.WaitGroup  // readers, Reclaim; added to only under mu while not closed
 	life    context.Context // ends when Close begins
@@ -474,7 +475,7 @@ func (s *Store) State(id record.GroupID) (GroupState, bool) {
 	}
 	g := *p
 	rot := s.mu.rot[id]
-	it, err := s.db.NewIter(nil) // under the lock, so that it sees the same commit
+	it, err := s.newIterLocked()
 	s.mu.RUnlock()
 	st := GroupState{Group: id, Replica: g.replica, Class: g.class, HardState: g.hs, Base: g.base,
 		LastIndex: g.last, NextOffset: g.next, TermRuns: g.liveRuns(), Err: g.err}
@@ -488,6 +489,14 @@ func (s *Store) State(id record.GroupID) (GroupState, bool) {
 		st.Err = corrupt(id, 0, "checkpoint", err)
 	}
 	return st, true
+}
+
+// newIterLocked opens the engine as of the commit that mu.groups are of.
+func (s *Store) newIterLocked() (*pebble.Iterator, error) {
+	if s.mu.before != nil {
+		return s.mu.before.NewIter(nil)
+	}
+	return s.db.NewIter(nil)
 }
 
 // readCheckpoint reads a group's checkpoint and closes it.
