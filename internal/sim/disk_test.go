@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,8 +14,8 @@ import (
 // disk is a machine's disk: a file system in memory that can lose what was not synced, and that
 // can be told to be slow, to stick, to be full or to fail.
 //
-// Only syncs of the log wait, and not the one when the engine closes a log: everywhere else somebody
-// may hold a lock that others want, and a goroutine that waits for a lock stops virtual time.
+// Only syncs of the log wait: everywhere else somebody may hold a lock that others want, and a goroutine that waits
+// for a lock stops virtual time.
 type disk struct {
 	vfs.FS // mem
 	mem    *vfs.MemFS
@@ -106,9 +105,6 @@ func (d *disk) sync() error {
 		err = errBadSector
 	}
 	d.mu.Unlock()
-	if (wait > 0 || stuck != nil) && closing() {
-		return err
-	}
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
@@ -121,21 +117,6 @@ func (d *disk) sync() error {
 		<-stuck
 	}
 	return err
-}
-
-// closing tells whether the engine is syncing a log to close it.
-func closing() bool {
-	var pcs [32]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
-		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, ".closeInternal") {
-			return true
-		}
-		if !more {
-			return false
-		}
-	}
 }
 
 func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
