@@ -17,7 +17,7 @@ import (
 // one bucket too low, which is safe. A mark that is gone altogether protects nothing until the
 // next bucket is complete, and is no error.
 type mark struct {
-	mu     turn // held while the disk syncs
+	mu     turn     // held while the disk syncs
 	file   vfs.File // nil if read-only
 	serial uint64
 	bucket uint32
