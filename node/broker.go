@@ -210,11 +210,12 @@ func (n *Node) append(req appending, done func(appended)) {
 			}
 			switch {
 			case errors.Is(r.Err, record.ErrOutOfOrder), errors.Is(r.Err, record.ErrUnknownProducer):
-				time.AfterFunc(record.Doubt, func() {
-					if v := part.View(); v.Role != partition.RoleLeader || v.Epoch != r.Epoch {
-						r.Err = &record.NotLeaderError{Leader: v.Leader, Epoch: v.Epoch}
+				// Some producers end for good when they are told so: it is said by who leads without doubt.
+				n.confirm(part, r.Epoch, func(err error) {
+					if err != nil {
+						r.Err = err
 					}
-					r.BaseOffset, r.Err = -1, n.redirect(r.Err, g, part)
+					r.BaseOffset = -1
 					finish(r, record.NoTimestamp)
 				})
 			case r.Err != nil:
@@ -227,6 +228,31 @@ func (n *Node) append(req appending, done func(appended)) {
 			}
 		},
 	})
+}
+
+// confirm asks a majority whether this node leads a partition in an epoch at a moment after the call, and gives nil
+// or what a client is to be told. done is called once and must not block.
+func (n *Node) confirm(part *partition.Partition, epoch record.Epoch, done func(error)) {
+	n.host.Load().Confirm(&partition.ConfirmRequest{Group: part.Group, Epoch: epoch, Done: func(err error) {
+		if errors.Is(err, record.ErrInterrupted) { // it leads no more
+			err = &record.NotLeaderError{Leader: record.NoNode, Epoch: epoch}
+		}
+		done(n.redirect(err, part.Group, part))
+	}})
+}
+
+// awaitConfirm is confirm for who can wait.
+func (n *Node) awaitConfirm(ctx context.Context, part *partition.Partition, epoch record.Epoch) error {
+	answer := make(chan error, 1)
+	n.confirm(part, epoch, func(err error) { answer <- err })
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return record.ErrOffsetUnavailable
+	case <-n.ctx.Done():
+		return record.ErrShuttingDown
+	}
 }
 
 // Produce appends one batch; see wire.Broker.
@@ -287,6 +313,15 @@ func (n *Node) serving(ctx context.Context, topic, id string, number int32, epoc
 	}
 }
 
+// logEnd is where a partition ends here, what is not committed yet included.
+func (n *Node) logEnd(part *partition.Partition) record.Offset {
+	end := part.HighWatermark()
+	if _, _, next, ok := n.store.Bounds(part.Group); ok {
+		end = max(end, next)
+	}
+	return end
+}
+
 // Fetch reads batches up to the high watermark; see wire.Broker.
 func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResponse {
 	wait := max(time.Duration(req.MaxWaitMs)*time.Millisecond, 0)
@@ -299,7 +334,7 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 		res.Err = err
 		return res
 	}
-	doubted := false
+	confirmed := false
 	for {
 		changed := part.Changed()
 		v := part.View()
@@ -308,16 +343,19 @@ func (b broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchResp
 			return res
 		}
 		res.HighWatermark, res.LogStart, res.Epoch = part.HighWatermark(), part.LogStart(), v.Epoch
-		if req.Offset > res.HighWatermark && !doubted {
-			doubted = true
-			select {
-			case <-time.After(record.Doubt):
-			case <-connection.Done():
-			case <-b.n.ctx.Done():
+		end := res.HighWatermark
+		if req.Offset > end {
+			end = b.n.logEnd(part)
+		}
+		if req.Offset > end && !confirmed {
+			// A consumer that is told "out of range" begins its partition again.
+			if res.Err = b.n.awaitConfirm(connection, part, v.Epoch); res.Err != nil {
+				return res
 			}
+			confirmed = true
 			continue
 		}
-		if req.Offset < res.LogStart || req.Offset > res.HighWatermark {
+		if req.Offset < res.LogStart || req.Offset > end {
 			res.Err = fmt.Errorf("offset %d, the log has %d to %d: %w", req.Offset, res.LogStart, res.HighWatermark, record.ErrOffsetOutOfRange)
 			return res
 		}

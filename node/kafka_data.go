@@ -99,11 +99,13 @@ func (r *kafkaReader) State() (kafka.ReadState, error) {
 	}
 	// In this order: each is at most the next, however they move meanwhile.
 	s := kafka.ReadState{Serving: v.Serving, LogStart: r.part.LogStart(), Readable: r.part.Readable(), HighWatermark: r.part.HighWatermark()}
-	s.End = s.HighWatermark
-	if _, _, next, ok := r.n.store.Bounds(r.part.Group); ok {
-		s.End = max(s.End, next)
-	}
+	s.End = max(s.HighWatermark, r.n.logEnd(r.part))
 	return s, nil
+}
+
+// Confirm asks a majority whether this node still leads.
+func (r *kafkaReader) Confirm(ctx context.Context) error {
+	return r.n.awaitConfirm(ctx, r.part, r.epoch)
 }
 
 // Read gives whole batches.

@@ -129,6 +129,8 @@ func (c *Core) Step(now Time, ev Event) {
 		c.moveLogStart(ev)
 	case *TransferRequest:
 		c.transfer(ev)
+	case *ConfirmRequest:
+		c.confirm(ev)
 	case *Assignment:
 		c.configure(ev)
 	case *Saved:

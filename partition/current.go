@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"edged/record"
@@ -28,15 +29,19 @@ func (c *Core) askCurrent(g *group) {
 		c.current = current{known: true, index: g.committed}
 	case g.role == RoleFollower && g.lead != 0 && (c.current.asked == 0 || c.now >= c.current.asked+c.cfg.Timing.Tick):
 		c.current.asked = c.now
-		c.guard(g, func() { g.rn.ReadIndex(binary.BigEndian.AppendUint64(nil, uint64(c.cfg.Boot))) })
+		c.guard(g, func() { g.rn.ReadIndex(c.currentContext()) })
 		c.touch(g, true)
 	}
 }
 
+// currentContext tells the question from those of confirm.
+func (c *Core) currentContext() []byte { return binary.BigEndian.AppendUint64(nil, uint64(c.cfg.Boot)) }
+
 // readStates takes the answers to ReadIndex.
 func (c *Core) readStates(g *group, states []raft.ReadState) {
+	c.confirmed(g, states)
 	for _, s := range states {
-		if g.id == record.MetadataGroup && !c.current.known {
+		if g.id == record.MetadataGroup && !c.current.known && bytes.Equal(s.RequestCtx, c.currentContext()) {
 			c.current = current{known: true, index: s.Index}
 		}
 	}

@@ -19,6 +19,7 @@
 //	member.go    replicas made, moved, removed
 //	current.go   how recent the metadata must be by which a replica is made
 //	transfer.go  leadership handed over
+//	confirm.go   whether a leader still leads, asked of a majority
 //	relaxed.go   groups that answer before the fsync
 //	envelope.go  frames between nodes
 //	view.go      what the rest of the node may see

@@ -187,7 +187,7 @@ func (c *Core) askForNews(g *group) {
 
 // maySleep tells whether a group can do without a clock until something happens.
 func (c *Core) maySleep(g *group) bool {
-	if c.now-g.lastTraffic < c.cfg.Timing.SleepAfter || g.savesInFlight > 0 || len(g.waiters) > 0 || len(g.held) > 0 {
+	if c.now-g.lastTraffic < c.cfg.Timing.SleepAfter || g.savesInFlight > 0 || len(g.waiters) > 0 || len(g.held) > 0 || len(g.confirms.asked) > 0 {
 		return false
 	}
 	switch {

@@ -75,6 +75,15 @@ type TransferRequest struct {
 	Done  func(error)
 }
 
+// ConfirmRequest asks the leader of a group whether it still leads in Epoch, at a moment after the request. Done
+// gets nil once a majority has said so, else why not. It takes a round trip to the others, and until
+// Raft's check of the majority has ended this leadership where nobody answers.
+type ConfirmRequest struct {
+	Group record.GroupID
+	Epoch record.Epoch
+	Done  func(error)
+}
+
 // Assignment says which replicas a group should have. The Core makes the local replica if it
 // is named and absent, and while it leads it changes the Raft configuration towards it.
 type Assignment struct {
@@ -173,6 +182,7 @@ func (*ProduceRequest) isEvent()  {}
 func (*ProposeRequest) isEvent()  {}
 func (*LogStartRequest) isEvent() {}
 func (*TransferRequest) isEvent() {}
+func (*ConfirmRequest) isEvent()  {}
 func (*Assignment) isEvent()      {}
 func (*Saved) isEvent()           {}
 func (PeerUp) isEvent()           {}

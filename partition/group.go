@@ -72,6 +72,7 @@ type group struct {
 	waiters   []waiter   // by index
 	acksOne   int        // how many of them wait for the leader's own disk only
 	held      []*ProduceRequest
+	confirms  confirms
 
 	savesInFlight  int
 	cuts           uint64        // truncations of the log: a save from before one says nothing about what came after

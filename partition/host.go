@@ -235,6 +235,14 @@ func (h *Host) Transfer(g record.GroupID, to record.NodeID, done func(error)) {
 	}
 }
 
+// Confirm asks whether a group is still led here; see ConfirmRequest. Done may be called before Confirm returns, and
+// must not block.
+func (h *Host) Confirm(r *ConfirmRequest) {
+	if !h.post(r) {
+		r.Done(record.ErrShuttingDown)
+	}
+}
+
 // Configure tells the Core what the metadata wants of a group.
 func (h *Host) Configure(a *Assignment) { h.post(a) }
 

@@ -450,6 +450,7 @@ func (c *Core) answerCommand(g *group, index, term uint64, result any) {
 // dropWaiters answers everybody who waits for an entry of this replica's leadership. Nobody
 // knows whether their entries survive.
 func (c *Core) dropWaiters(g *group, err error) {
+	c.dropConfirms(g, err)
 	waiters, props := g.waiters, slices.Concat(g.flight, g.props)
 	g.waiters, g.flight, g.props, g.propBytes, g.acksOne = nil, nil, nil, 0, 0
 	for _, w := range waiters {

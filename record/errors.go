@@ -81,10 +81,9 @@ var (
 	ErrOffsetMetadataLarge = &Error{"offset_metadata_large", "the text kept beside a committed offset is too long", false}
 )
 
-// Doubt is how long a leader thinks before it says that an offset is beyond its end, or that a producer's sequence
-// does not follow what it has. One that stood still while the others went on without it hears of that within this
-// time. A consumer that was told "out of range" would begin its partition again, and some producers end for good.
-const Doubt = time.Second
+// Doubt is about how long a leader that was replaced may go on to answer before it knows: it stood still, or is cut off,
+// and Raft's check of its majority comes round every second. What it says is weighed by its epoch.
+const Doubt = 2 * time.Second
 
 // NotLeaderError is the answer of a node that does not lead the partition it was asked for.
 // It carries the next step. Leader is NoNode and Epoch the last one known while nobody leads.

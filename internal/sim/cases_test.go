@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,6 +50,52 @@ func TestClone_thatWentOffDoesNotHideTheTrueNode(t *testing.T) {
 			w.fail(lawLive, "%s is not found at its new address", c.of.name)
 		}
 	}}}})
+}
+
+// A leader stands still, others go on without it, and it comes back cut off: what it tells a producer or a reader of
+// its old log must not be the last word, however long it believes that it leads.
+func TestPause_ofALeaderThatComesBackCutOffMisleadsNobody(t *testing.T) {
+	runCase(t, 12, profile{nodes: []int{3}, steps: 3, pause: 100 * time.Millisecond, actions: []action{{1, func(w *world) {
+		l := w.anyMachine(running).life
+		l.pause()
+		time.Sleep(1500 * time.Millisecond)
+		for _, o := range w.machines {
+			if o.life != l {
+				w.net.Cut(l.m.addr(), o.addr())
+			}
+		}
+		l.resume()
+		cut := time.Now()
+		var wg sync.WaitGroup
+		for _, p := range w.hist.parts() {
+			wg.Go(func() { mislead(w, l, p, cut) })
+		}
+		wg.Wait()
+		healNetwork(w)
+		time.Sleep(time.Second)
+	}}}})
+}
+
+// mislead asks a node that is cut off what only a true leader may answer for good, for longer than it takes to step down.
+func mislead(w *world, l *life, p *part, cut time.Time) {
+	for time.Since(cut) < 3*time.Second && !w.over() {
+		batch := record.NewBuilder(record.None, 1<<10)
+		batch.Append(1, nil, []byte("x"), nil)
+		batch.SetProducer(1<<40, 0, 7) // which another leader may know
+		res := <-l.produce(wire.ProduceRequest{
+			Topic: p.topic.name, Partition: p.number, Acks: wire.AcksAll, Epoch: record.NoEpoch, TimeoutMs: 2000, Batch: batch.Build(),
+		}, patience)
+		if errors.Is(res.Err, record.ErrUnknownProducer) || errors.Is(res.Err, record.ErrOutOfOrder) {
+			w.fail(lawNoDuplicate, "%s, cut off for %v, of a producer of %s: %v", l.m.name, time.Since(cut), p, res.Err)
+		}
+		got, _ := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.FetchResponse {
+			return b.Fetch(ctx, wire.FetchRequest{Topic: p.topic.name, Partition: p.number, Epoch: record.NoEpoch, Offset: 1 << 30, MaxBytes: 1 << 10})
+		})
+		if errors.Is(got.Err, record.ErrOffsetOutOfRange) {
+			w.fail(lawHighRises, "%s, cut off for %v, of an offset of %s: %v", l.m.name, time.Since(cut), p, got.Err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // Five nodes, two of them stopped, and one loses power while the other two go on: what these three acknowledged has

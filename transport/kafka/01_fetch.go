@@ -159,7 +159,10 @@ func (f *fetching) round() {
 // step reads what one partition has.
 func (f *fetching) step(p *fetchPart) (err error) {
 	if p.state, err = p.reader.State(); err == nil && p.beyond() {
-		p.state, err = f.thinkAgain(p)
+		// A consumer that is told "out of range" begins its partition again: that is said by who leads without doubt.
+		if err = p.reader.Confirm(f.conn.ctx); err == nil {
+			p.state, err = p.reader.State()
+		}
 	}
 	if err != nil {
 		return err
@@ -203,26 +206,6 @@ func (f *fetching) step(p *fetchPart) (err error) {
 // beyond tells that the partition ends before what is asked for.
 func (p *fetchPart) beyond() bool {
 	return p.state.Serving && record.Offset(p.in.FetchOffset) > p.state.End
-}
-
-// thinkAgain gives the state after record.Doubt, or as soon as it is another one.
-func (f *fetching) thinkAgain(p *fetchPart) (ReadState, error) {
-	over := time.NewTimer(record.Doubt)
-	defer over.Stop()
-	for {
-		changed := p.reader.Changed()
-		s, err := p.reader.State()
-		if err != nil || !s.Serving || record.Offset(p.in.FetchOffset) <= s.End {
-			return s, err
-		}
-		select {
-		case <-changed:
-		case <-over.C:
-			return s, nil
-		case <-f.conn.ctx.Done():
-			return s, nil
-		}
-	}
 }
 
 // reserveAll takes memory for all that the answer may hold, once, before anything is read. It waits

@@ -132,6 +132,9 @@ type Reader interface {
 	State() (ReadState, error)
 	// Changed is closed when the state is another than at the call.
 	Changed() <-chan struct{}
+	// Confirm waits until a majority has said that this node leads in the same epoch at a moment after the call. Else
+	// an error: a leader that stood still does not know of the next one.
+	Confirm(ctx context.Context) error
 	// Read gives whole batches from an offset on, up to Readable: the first one whatever its size,
 	// then as many as fit in maxBytes; and the offset after them.
 	Read(from record.Offset, maxBytes int32) (batches []byte, next record.Offset, err error)

@@ -42,7 +42,8 @@ type fakePartition struct {
 	notYet   bool  // the leader does not serve yet
 	produce  error // what produces answer
 	readable record.Offset
-	limited  bool // readable holds
+	limited  bool          // readable holds
+	unsure   chan struct{} // until it is closed, a majority has not said who leads
 	changed  chan struct{}
 }
 
@@ -257,6 +258,21 @@ func (r *fakeReader) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
+}
+
+func (r *fakeReader) Confirm(ctx context.Context) error {
+	r.mu.Lock()
+	wait := r.unsure
+	r.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	_, err := r.State()
+	return err
 }
 
 func (r *fakeReader) Read(from record.Offset, maxBytes int32) (out []byte, next record.Offset, err error) {

@@ -168,6 +168,7 @@ func TestFetch_aboveTheHighWatermark(t *testing.T) {
 func TestFetch_beyondTheEndOfALeaderThatIsNoneAnyMore(t *testing.T) {
 	b := start(t)
 	p := b.broker.topic("t", 1).parts[0]
+	p.unsure = make(chan struct{})
 	req := fetchOf("t", 5, 0)
 	req.Topics[0].TopicID = b.broker.topics["t"].id
 	answer := make(chan *kmsg.FetchResponse, 1)
@@ -179,6 +180,7 @@ func TestFetch_beyondTheEndOfALeaderThatIsNoneAnyMore(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	p.change(func() { p.leader, p.epoch = 8, 6 })
+	close(p.unsure)
 	if got := parts(<-answer)[0]; got.ErrorCode != kerr.NotLeaderForPartition.Code {
 		t.Errorf("%v", kerr.ErrorForCode(got.ErrorCode))
 	}
