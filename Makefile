@@ -113,9 +113,16 @@ try-deb: ## install, run, upgrade, remove and purge the packages of TRY_ARCHES (
 		deploy/deb/try $$arch "$$(ls -t dist/*_$$arch.deb | head -n 1)" $$later/*_$$arch.deb; \
 	done
 
+# Debian 12 has systemd 252, Debian 13 has 257.
+TRY_SYSTEMD ?= bookworm trixie
 .PHONY: try-systemd
-try-systemd: ## start, reload, stall and stop the packaged service under a real systemd, in a user-mode Linux (root; user-mode-linux, after try-deb)
-	deploy/systemd/try bin/trees/amd64.tar "$$(ls -t dist/*_amd64.deb | head -n 1)"
+try-systemd: $(TRY_SYSTEMD:%=bin/trees/systemd-%.tar) ## start, reload, stall and stop the packaged service under real systemds, in a user-mode Linux (root; user-mode-linux mmdebstrap, after make deb)
+	for suite in $(TRY_SYSTEMD); do deploy/systemd/try bin/trees/systemd-$$suite.tar "$$(ls -t dist/*_amd64.deb | head -n 1)"; done
+
+bin/trees/systemd-%.tar:
+	mkdir -p bin/trees
+	mmdebstrap --mode=root --variant=minbase --include=systemd,init-system-helpers $* $@.new.tar
+	mv $@.new.tar $@
 
 .PHONY: acceptance
 acceptance: ## run what a device's service is accepted by, and print a table (an hour; ACCEPTANCE="1 2 7" for some)

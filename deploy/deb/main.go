@@ -62,6 +62,9 @@ func run(root, version, date, maintainer, out string, arches []string) error {
 	if out == "" {
 		out = filepath.Join(root, "dist")
 	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
 	made, err := os.MkdirTemp("", "edged-deb")
 	if err != nil {
 		return err
