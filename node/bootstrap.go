@@ -434,7 +434,7 @@ func (n *Node) startHost(cluster record.ClusterID) error {
 	h := partition.NewHost(partition.HostConfig{
 		Node: id.Node, Boot: n.boot, Cluster: cluster, Unclean: unclean, Store: n.store, Outbox: outbox{n.peers}, Rand: n.opts.Rand,
 		Timing: n.opts.Timing, Limits: n.memory.core, Logger: n.log,
-		Machine: n.machineOf, OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnDamaged: n.onDamaged, OnFailed: n.fail, Room: n.room, Tight: func() bool { return n.store.Tight(keepTight) },
+		Machine: n.machineOf, OnLeader: n.onLeader, OnConfigured: n.onConfigured, OnDamaged: n.onDamaged, OnPause: n.onPause, OnFailed: n.fail, Room: n.room, Tight: func() bool { return n.store.Tight(keepTight) },
 	})
 	n.machine.onChange = n.wake
 	n.host.Store(h)

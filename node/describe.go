@@ -276,6 +276,8 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		ps := wire.PeerStatus{ID: s.Node, Addr: s.Addr, Up: s.Up}
 		if !s.Up {
 			ps.Problem = s.LastError
+		} else {
+			ps.PauseMs = n.pausing.of(s.Node).Milliseconds()
 		}
 		d.Peers = append(d.Peers, ps)
 	}

@@ -154,6 +154,7 @@ func newMetrics(n *Node) *metrics {
 		return 0
 	})
 	gauge("edged_peers_up", "Nodes that are connected.", func() float64 { return float64(len(n.up()) - 1) })
+	gauge("edged_pausing_links", "Nodes whose frames are held up on their way again and again, as by Wi-Fi that saves power.", func() float64 { return float64(n.pausingLinks()) })
 	counter("edged_produced_batches_total", "Batches taken.", core(func(s partition.Status) float64 { return float64(s.Stats.Produced) }))
 	counter("edged_campaigns_total", "Elections stood for.", core(func(s partition.Status) float64 { return float64(s.Stats.Campaigns) }))
 	counter("edged_produces_held_total", "Produces kept during an election.", core(func(s partition.Status) float64 { return float64(s.Stats.Held) }))

@@ -107,6 +107,7 @@ type Node struct {
 	committed  int64 // the janitor's
 	quiet      quiet // the janitor's
 	leadership leadership
+	pausing    pausing
 	live       atomic.Pointer[Config] // the settings with what a reload has changed; cfg is as it was at the start
 	metrics    *metrics
 

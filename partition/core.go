@@ -41,6 +41,8 @@ type Config struct {
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
 	OnDamaged    func(g record.GroupID, r record.ReplicaID, err error)
+	// OnPause is told when a link begins to pause, pauses for longer or shorter, or no longer.
+	OnPause func(LinkPause)
 }
 
 // Core owns every Raft group of a node: offsets, waiters, producer tables, sessions, timers.
@@ -78,6 +80,9 @@ type Core struct {
 	cacheStale           bool     // notes in it may be of groups that are gone, and would keep them in memory
 	sinceBytes           int64    // log since the last checkpoints, over all groups
 	late                 late
+	awakeSince           Time // since then no turn came late
+	pause                Time // the longest of the sessions
+	ticks                int
 	disk                 diskState
 	current              current
 	resigning            bool
@@ -205,6 +210,7 @@ func (c *Core) advance(now Time) {
 		return
 	}
 	if late := now - c.due; c.due > 0 && late > lateness {
+		c.awakeSince = now
 		for _, s := range c.peers {
 			s.heard = min(s.heard+late, now)
 		}

@@ -125,7 +125,7 @@ func (c *Core) deathAt(s *session) Time {
 	case s.up:
 		return s.heard + s.limit + time.Millisecond
 	}
-	return s.heard + c.cfg.Timing.DeadBusy + time.Millisecond
+	return s.heard + c.patience(s, c.cfg.Timing.DeadBusy) + time.Millisecond
 }
 
 // NextWake is when Flush has to be called again if no event comes first. It is called after
@@ -155,6 +155,7 @@ func (c *Core) NextWake() Time {
 // other role has a clock of its own: a follower hears of its leader's death from the session, of
 // its stepping down from the claims, and who has no leader campaigns when its turn comes.
 func (c *Core) tick() {
+	c.ticks++
 	for i := len(c.awake) - 1; i >= 0; i-- {
 		g := c.awake[i]
 		if g.role == RoleLeader {
@@ -165,8 +166,10 @@ func (c *Core) tick() {
 		case c.maySleep(g):
 			c.setAwake(g, false)
 		case g.role == RoleLeader:
-			c.guard(g, g.rn.Tick)
-			c.touch(g, true)
+			if c.ticks%c.ticksFor(g) == 0 {
+				c.guard(g, g.rn.Tick)
+				c.touch(g, true)
+			}
 		default:
 			c.askForNews(g)
 			c.askCurrent(g)
@@ -286,7 +289,7 @@ func (c *Core) settleRole(g *group) {
 	if g.state == raft.StateCandidate && g.candidateTerm != g.term {
 		// A majority lets it stand; to campaign again before the votes are on disk would end
 		// the election that is running.
-		g.candidateTerm, g.campaignAt = g.term, c.now+c.voteWait()
+		g.candidateTerm, g.campaignAt = g.term, c.now+c.voteWait(g)
 		c.stirred = true
 	}
 }
@@ -373,7 +376,7 @@ func (c *Core) campaign(g *group) {
 	back := min(t.CampaignRetry<<min(g.campaigns-1, 4), 10*t.CampaignRetry)
 	g.campaignAt = c.now + c.campaignDelay(g) + back
 	if g.relaxed() {
-		g.poll = poll{term: g.term + 1, until: c.now + 3*t.CampaignRetry}
+		g.poll = poll{term: g.term + 1, until: c.now + 3*t.CampaignRetry + 2*c.pauseOf(g)}
 		g.campaignAt = max(g.campaignAt, g.poll.until+t.CampaignRetry)
 	}
 }
@@ -388,21 +391,26 @@ func (c *Core) campaignDelay(g *group) Time {
 	if len(g.conf.Voters) == 1 {
 		return 0
 	}
-	rank := 0
-	for _, v := range g.conf.Voters {
-		if v != g.replica && c.live(v.Node()) && g.standsBefore(v, g.replica) {
-			rank++
-		}
-	}
+	rank := c.rank(g)
 	t := c.cfg.Timing
 	delay := t.CampaignFirst
 	if c.diskSlow() {
 		delay += t.DiskSlow
 	}
 	if rank > 0 {
-		delay += Time(rank)*t.CampaignNext - t.CampaignNext/4 + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext/2)))
+		delay += c.pauseOf(g) + Time(rank)*t.CampaignNext - t.CampaignNext/4 + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext/2)))
 	}
 	return delay
+}
+
+// rank is how many live voters stand before this one.
+func (c *Core) rank(g *group) (rank int) {
+	for _, v := range g.conf.Voters {
+		if v != g.replica && c.live(v.Node()) && g.standsBefore(v, g.replica) {
+			rank++
+		}
+	}
+	return rank
 }
 
 // standsBefore is the order in which voters stand. A new group is for the leader that the metadata
@@ -416,10 +424,13 @@ func (g *group) standsBefore(a, b record.ReplicaID) bool {
 	return claimHash(g.id, uint64(a.Node())) < claimHash(g.id, uint64(b.Node()))
 }
 
-// voteWait is how long a candidate gives the voters' disks, which it judges by its own.
-func (c *Core) voteWait() Time {
+// voteWait is how long a candidate gives the voters' disks, which it judges by its own, and the way there and
+// back. Two that stand at the same time would do so again after the same wait: where the way is long, who comes first
+// tries again first.
+func (c *Core) voteWait(g *group) Time {
 	t := c.cfg.Timing
-	return 3*t.CampaignRetry + min(4*c.disk.took, 10*t.DiskSlow) + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext)))
+	way := c.pauseOf(g)
+	return Time(1+2*min(c.rank(g), 1))*way + 3*t.CampaignRetry + min(4*c.disk.took, 10*t.DiskSlow) + Time(c.cfg.Rand.Int64N(int64(t.CampaignNext)))
 }
 
 // voteAsked prepares a follower for a request to vote. Within the lease of a leader that it

@@ -23,7 +23,7 @@ const (
 	frameHeadSize = 1 + 16 + 4 + 8 + 4 + 8
 
 	itemRaft      = 1 // one Raft message
-	itemBeat      = 2 // period u16 ms, flags u8, groups led u32, digest u64
+	itemBeat      = 2 // period u16 ms, flags u8, when it left u32 ms of the sender's clock, groups led u32, digest u64
 	itemAskClaims = 3 // empty: send me the groups you lead
 	itemClaims    = 4 // count u32, then group u64 and term u64 each
 	itemWake      = 5 // count u32, then group u64 each: I do not follow you there

@@ -63,7 +63,7 @@ func TestFrame_carriesMessagesWhole(t *testing.T) {
 // and what decodes encodes to what decodes the same.
 func FuzzFrame(f *testing.F) {
 	f.Add(someFrame(someMessage()))
-	f.Add(append(someFrame(), itemBeat, 0, 100, 1, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8))
+	f.Add(append(someFrame(), itemBeat, 0, 100, 1, 0, 0, 0, 9, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8))
 	f.Add(append(someFrame(), wakeItem([]record.GroupID{1, 2})...))
 	f.Add(append(someFrame(), itemClaims, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -35,11 +35,12 @@ type HostConfig struct {
 	Limits  Limits
 	Logger  *slog.Logger
 	Machine func(record.GroupID, MachineKind) StateMachine
-	// OnLeader, OnConfigured, OnDamaged: see Config. OnFailed is told once when the store can no longer write.
+	// OnLeader, OnConfigured, OnDamaged, OnPause: see Config. OnFailed is told once when the store can no longer write.
 	OnLeader     func(LeaderChange)
 	OnConfigured func(g record.GroupID, voters, learners []record.ReplicaID)
 	OnDamaged    func(g record.GroupID, r record.ReplicaID, err error)
 	OnFailed     func(error)
+	OnPause      func(LinkPause)
 	// Room, if set, tells whether the disk has room for more. It is asked after each mebibyte that
 	// was written, and by LookForRoom.
 	Room func() bool
@@ -115,7 +116,7 @@ func NewHost(cfg HostConfig) *Host {
 	h.core = NewCore(Config{
 		Node: cfg.Node, Boot: cfg.Boot, Cluster: cfg.Cluster, Unclean: cfg.Unclean, Rand: cfg.Rand, Timing: cfg.Timing, Limits: cfg.Limits,
 		Logger: cfg.Logger, Store: cfg.Store, Outbox: cfg.Outbox, Machine: cfg.Machine, Publish: h.Partition,
-		OnLeader: cfg.OnLeader, OnConfigured: cfg.OnConfigured, OnDamaged: cfg.OnDamaged,
+		OnLeader: cfg.OnLeader, OnConfigured: cfg.OnConfigured, OnDamaged: cfg.OnDamaged, OnPause: cfg.OnPause,
 	}, 0, cfg.Store.Groups())
 	return h
 }

@@ -102,7 +102,7 @@ func (l *laws) frame(i int, b []byte) {
 			}
 		case itemBeat:
 			period := Time(r.u16()) * time.Millisecond
-			r.take(13)
+			r.take(17)
 			l.beat(e, period)
 		case itemAskClaims:
 		case itemClaims:

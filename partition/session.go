@@ -26,6 +26,8 @@ type session struct {
 	// it will speak again.
 	heard, limit Time
 	upSince      Time
+	pauses       pauses
+	pause        Time // the longest pause of its link, where the link pauses
 	// beatAt is when the last beat left for it, and said the period that the beat named.
 	beatAt, said  Time
 	control, data frame
@@ -71,6 +73,7 @@ type dispute struct {
 	beats        int   // in a row that disagreed, since the list was asked for
 	askAt        int   // how many of them until it is asked for
 	unanswered   int
+	askedAt      Time // for the first of those
 }
 
 const (
@@ -167,10 +170,11 @@ func (c *Core) peerUp(ev PeerUp) {
 			c.declareDead(s) // leaderships of the old life are void
 		}
 		s.bornSeq = c.saveSeq
+		s.pauses.newLife()
 	}
 	s.control, s.data = frame{}, frame{}
 	s.boot, s.up = ev.Boot, true
-	s.heard, s.limit = c.now, c.cfg.Timing.DeadIdle
+	s.heard, s.limit = c.now, c.patience(s, c.cfg.Timing.DeadIdle)
 	s.said, s.dispute = 0, dispute{} // beat at once
 	c.alive(s)
 }
@@ -507,10 +511,11 @@ func (c *Core) beats() {
 			flags |= beatFullDisk
 		}
 		period := c.beatPeriod(s)
-		b := make([]byte, 1, 16)
+		b := make([]byte, 1, 20)
 		b[0] = itemBeat
 		b = binary.BigEndian.AppendUint16(b, uint16(period/time.Millisecond))
 		b = append(b, flags)
+		b = binary.BigEndian.AppendUint32(b, stamp32(c.now))
 		b = binary.BigEndian.AppendUint32(b, s.led.count)
 		c.addItem(s, binary.BigEndian.AppendUint64(b, s.led.digest))
 		s.beatAt, s.said = c.now, period
@@ -543,16 +548,18 @@ func (c *Core) nextBeat() Time {
 // has no clock of its own, so a leader that no longer leads must be found out here.
 func (c *Core) beat(s *session, r *frameReader) {
 	period := Time(r.u16()) * time.Millisecond
-	flags, theirs := r.u8(), claim{r.u32(), r.u64()}
+	flags, left, theirs := r.u8(), r.u32(), claim{r.u32(), r.u64()}
 	if r.err != nil {
 		return
 	}
 	t := c.cfg.Timing
 	s.slowDisk, s.fullDisk = flags&beatSlowDisk != 0, flags&beatFullDisk != 0
+	c.learn(s, left)
 	s.limit = t.DeadIdle
 	if period < t.BeatIdle {
 		s.limit = max(t.DeadBusy, t.DeadIdle*period/t.BeatIdle)
 	}
+	s.limit = c.patience(s, s.limit)
 	d := &s.dispute
 	if theirs == s.followed || faultIgnoreClaims {
 		*d = dispute{}
@@ -566,7 +573,10 @@ func (c *Core) beat(s *session, r *frameReader) {
 		return
 	}
 	d.beats = 0
-	if d.unanswered++; d.unanswered > maxUnanswered {
+	if d.unanswered == 0 {
+		d.askedAt = c.now
+	}
+	if d.unanswered++; d.unanswered > maxUnanswered && c.now-d.askedAt >= 2*s.pause {
 		d.unanswered = 0
 		c.takeClaims(s, nil)
 	}
@@ -638,7 +648,7 @@ func (c *Core) takeClaims(s *session, led map[record.GroupID]uint64) {
 			wake = append(wake, g.id)
 		}
 		// A list may be older than an election that was won since: belief must have aged.
-		if follows && (!claimed || term < g.term) && c.now-g.leadSince > c.cfg.Timing.DeadBusy {
+		if follows && (!claimed || term < g.term) && c.now-g.leadSince > c.patience(s, c.cfg.Timing.DeadBusy) {
 			c.orphan(g, "node "+s.node.String()+" no longer leads it")
 		}
 	}

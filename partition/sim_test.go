@@ -28,8 +28,9 @@ type sim struct {
 	drop, dup float64
 	minDelay  Time
 	maxDelay  Time
-	late      Time // frames that are repeated come up to this much later
-	fifo      bool // frames of one connection keep their order
+	late      Time                    // frames that are repeated come up to this much later
+	fifo      bool                    // frames of one connection keep their order
+	delay     func(from, to int) Time // of a frame, in place of minDelay to maxDelay
 	maxDisk   Time
 	cut       map[[2]int]bool     // one-way
 	tap       func(simFrame) bool // takes a frame out of the network when it says true
@@ -165,9 +166,15 @@ func (n *simNode) Send(to record.NodeID, class Class, payload [][]byte) bool {
 			continue
 		}
 		at := s.now + s.minDelay + Time(s.rng.Int64N(int64(s.maxDelay)))
+		if s.delay != nil {
+			at = s.now + s.delay(i, j)
+		}
 		if k > 0 && s.late > 0 {
 			at += Time(s.rng.Int64N(int64(s.late)))
 		} else if link := [3]int{i, j, int(class)}; s.fifo {
+			if s.delay != nil {
+				link[2] = 0 // one radio
+			}
 			at = max(at, s.linkAt[link])
 			s.linkAt[link] = at
 		}

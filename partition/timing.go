@@ -18,6 +18,8 @@ type Timing struct {
 	BeatBusy, BeatIdle time.Duration
 	// DeadBusy and DeadIdle are the silence after which a peer counts as dead.
 	DeadBusy, DeadIdle time.Duration
+	// DeadMost is the most that DeadBusy grows to, where a link is found to pause again and again.
+	DeadMost time.Duration
 	// SleepAfter is how long a group sees no traffic before it sleeps.
 	SleepAfter time.Duration
 	// CampaignFirst is the wait of the first candidate after a leader was lost: the others
@@ -45,7 +47,7 @@ func DefaultTiming() Timing {
 	return Timing{
 		Tick: 100 * time.Millisecond, ElectionTicks: 10, HeartbeatTicks: 3,
 		BeatBusy: 100 * time.Millisecond, BeatIdle: 500 * time.Millisecond,
-		DeadBusy: 900 * time.Millisecond, DeadIdle: 2 * time.Second,
+		DeadBusy: 900 * time.Millisecond, DeadIdle: 2 * time.Second, DeadMost: 3 * time.Second,
 		SleepAfter:    2 * time.Second,
 		CampaignFirst: 15 * time.Millisecond, CampaignNext: 200 * time.Millisecond,
 		CampaignRetry: 100 * time.Millisecond,

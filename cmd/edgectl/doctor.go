@@ -180,6 +180,12 @@ func (v *nodeView) judge(f *findings, all []wire.Node) {
 	for _, n := range all {
 		names[n.ID] = nodeName(n)
 	}
+	for _, p := range v.desc.Peers {
+		if pause := time.Duration(p.PauseMs) * time.Millisecond; pause > 0 {
+			f.add("network", where, verdictWarning, fmt.Sprintf("the link from %s pauses for up to %v, again and again", names[p.ID], pause),
+				"on Wi-Fi switch power saving off on both: iw dev wlan0 set power_save off")
+		}
+	}
 	bad := 0
 	for _, r := range v.reach {
 		to := names[r.Node]

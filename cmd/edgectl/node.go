@@ -151,6 +151,9 @@ func nodeDescribe(c *cli.Context) error {
 			if p.Problem != "" {
 				state += ": " + p.Problem
 			}
+			if p.PauseMs > 0 {
+				state += fmt.Sprintf(", pauses for up to %v again and again", time.Duration(p.PauseMs)*time.Millisecond)
+			}
 			t.row("peer", fmt.Sprintf("%d at %s %s", p.ID, orDash(p.Addr), state))
 		}
 		for _, p := range d.Problems {

@@ -9,8 +9,9 @@ import (
 )
 
 // userTimeout is how long sent bytes may stay unacknowledged before the kernel gives the
-// connection up. Without it a vanished peer is noticed after minutes of retransmissions.
-const userTimeout = 3 * time.Second
+// connection up. Without it a vanished peer is noticed after minutes of retransmissions; with less than Limits.Silence
+// a radio that saves power would lose connections.
+const userTimeout = 5 * time.Second
 
 // tune sets what a connection between nodes needs from TCP besides TCP_NODELAY, which Go sets.
 // A failure costs time after a loss and nothing else, so it is not reported.

@@ -293,6 +293,7 @@ func (m *PeerStatus) walk(w *walker) {
 	w.str(&m.Addr)
 	w.boolean(&m.Up)
 	w.str(&m.Problem)
+	num(w, &m.PauseMs)
 }
 
 func (m *NodePartition) walk(w *walker) {

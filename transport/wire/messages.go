@@ -403,6 +403,8 @@ type PeerStatus struct {
 	Addr    string        `json:"addr"`
 	Up      bool          `json:"up"`
 	Problem string        `json:"problem"`
+	// PauseMs is how long its frames are held up on their way again and again; 0 if they are not.
+	PauseMs int64 `json:"pause_ms"`
 }
 
 // NodePartition is one replica on the described node.
