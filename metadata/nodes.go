@@ -14,7 +14,7 @@ var (
 	// ErrNodeBanned: the node was removed from the cluster; it stays out for good.
 	ErrNodeBanned = &record.Error{Code: "node_banned", Message: "the node was removed from this cluster; wipe its data directory to join as a new node"}
 	// ErrNodeStale: the cluster has seen a later life of this node.
-	ErrNodeStale = &record.Error{Code: "node_stale", Message: "the cluster has seen a later start of this node: it is a cloned card or a restored backup"}
+	ErrNodeStale = &record.Error{Code: "node_stale", Message: "the cluster has seen a later start of this node: a copied card, a backup that was put back, or a card that lost what it had confirmed"}
 )
 
 // NodeInfo is what a node says about itself. Addresses are host:port, as peers and clients

@@ -143,7 +143,7 @@ func (n *Node) resume(cluster record.ClusterID) error {
 		return beyondRestart(fmt.Errorf("%s belongs to cluster %v but its copy of the metadata is gone: a node that lost data must not go on as itself; move the directory away and start anew, other nodes, if there are any, hold the data", n.cfg.DataDir, cluster))
 	}
 	if err := n.findTwin(); err != nil {
-		return twinError(err, n.cfg.DataDir)
+		return twinError(err, n.ident.Get().Node, n.cfg.DataDir)
 	}
 	if err := n.startHost(cluster); err != nil {
 		return err
@@ -370,14 +370,10 @@ func (n *Node) join(m gossip.Member) (bool, error) {
 	defer cancel()
 	welcome, err := n.askJoin(ctx, nativeAddr(m))
 	switch {
-	case errors.Is(err, metadata.ErrNodeIDTaken):
-		return false, beyondRestart(fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir))
+	case errors.Is(err, metadata.ErrNodeIDTaken), isTwin(err): // asking again changes nothing
+		return false, twinError(err, n.ident.Get().Node, n.cfg.DataDir)
 	case errors.Is(err, metadata.ErrNodeBanned):
 		return false, n.removedError()
-	case errors.Is(err, metadata.ErrNodeStale):
-		return false, beyondRestart(err)
-	case errors.Is(err, peer.ErrClone): // asking again changes nothing
-		return false, beyondRestart(fmt.Errorf("%w; move %s away, the next start draws a new id", err, n.cfg.DataDir))
 	case err != nil:
 		n.setBootstrap(gossip.StateJoining, fmt.Sprintf("node %d of cluster %v does not let this node in yet: %v", m.Node, m.Cluster, err))
 		return false, nil

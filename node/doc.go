@@ -11,7 +11,7 @@
 // rpc.go is what nodes ask each other; broker.go, describe.go and admin.go serve clients;
 // groups.go coordinates consumer groups; memory.go says who may hold how much (see README.md);
 // janitor.go applies retention; clock.go judges the clock; disk.go keeps room, wear.go counts what the card takes, eventlog.go keeps what a
-// person wants to find after a power cut; history.go remembers leaders; http.go serves health and
+// person wants to find after a power cut; history.go remembers leaders; pauses.go which links pause; http.go serves health and
 // metrics; place.go keeps what others are told of this node's address true.
 //
 // Goroutines of this package, all started through Node.wg: bootstrap (until the node is in a

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"edged/metadata"
+	"edged/partition"
+	"edged/record"
+	"edged/storage"
 	"edged/transport/peer"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -18,18 +21,40 @@ import (
 // checkClone ends a node that the others take for a clone: two processes under one identity would
 // both vote. The later one stops, with the reason.
 func (n *Node) checkClone(err error) {
-	n.fail(twinError(err, n.cfg.DataDir))
+	n.fail(twinError(err, n.ident.Get().Node, n.cfg.DataDir))
 	n.cancel()
 }
 
-func twinError(err error, dir string) error {
-	text := fmt.Errorf("%w; if this card was copied from another node, move %s away and start anew: the node then gets an identity of its own", err, dir)
-	for _, e := range []error{peer.ErrClone, metadata.ErrNodeStale, metadata.ErrNodeIDTaken} {
-		if errors.Is(err, e) {
-			return beyondRestart(text)
-		}
+// twinError says what to do about it. A card that lost what it had confirmed looks like a copy of itself, and nobody
+// can tell the two apart for sure; for both the same holds: what this disk voted for may be forgotten.
+func twinError(err error, self record.NodeID, dir string) error {
+	switch {
+	case isTwin(err):
+		return beyondRestart(fmt.Errorf("%w. If this card was copied, or a backup was put back, while the true node %d lives elsewhere: move %s away and start anew; this one then gets an identity of its own. "+
+			"If there is no other node %d, its card lost what it had confirmed, as some do when the power is cut; it may have forgotten votes and records, so it must not go on as itself: "+
+			"`edgectl node remove %d` on another node, move %s away, start with join and without bootstrap-expect, and replace the card: the others hold the data", err, self, dir, self, self, dir))
+	case errors.Is(err, metadata.ErrNodeIDTaken):
+		return beyondRestart(fmt.Errorf("%w; move %s away, the next start draws a new id", err, dir))
 	}
-	return text // a refusal that may pass
+	return err // a refusal that may pass
+}
+
+// isTwin tells that others know a later life under this node's identity.
+func isTwin(err error) bool {
+	return errors.Is(err, peer.ErrClone) || errors.Is(err, peer.ErrOldLife) || errors.Is(err, metadata.ErrNodeStale)
+}
+
+// setStartsRight is for a cluster of one whose card lost the count of its starts and kept the log, in which that
+// count stands as well. Nobody else has heard of the lost life or counted on its votes, so the node may go on; in
+// a life of its own, because gossip knows this one by its number.
+func (n *Node) setStartsRight(known uint64) {
+	n.note(eventDisk, fmt.Sprintf("%v: it knows of fewer starts of this node (%d) than the log (%d); replace it", partition.ErrLostWrites, n.ident.Get().BootCounter, known))
+	if err := n.ident.Update(func(id *storage.Identity) { id.BootCounter = known }); err != nil {
+		n.fail(err)
+	} else {
+		n.fail(fmt.Errorf("%w: the count of this node's starts is set right, start it again", partition.ErrLostWrites))
+	}
+	n.cancel()
 }
 
 // How long a node looks for another one under its identity before it takes part, and how long it waits for

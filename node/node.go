@@ -396,7 +396,7 @@ func (n *Node) admit(id peer.Identity) error {
 		if known.Instance != id.Instance {
 			return metadata.ErrNodeIDTaken
 		}
-		if id.BootCounter < known.BootCounter {
+		if id.BootCounter < known.BootCounter || id.BootCounter == known.BootCounter && id.Boot != known.Boot {
 			return metadata.ErrNodeStale
 		}
 	}

@@ -213,6 +213,10 @@ func (r *reconciler) register(p *metadata.Picture) (more bool) {
 	if known := p.Node(info.ID); known != nil && known.NodeInfo == info || p.Banned(info.ID) {
 		return false
 	}
+	if known := p.Node(info.ID); known != nil && len(p.NodesSorted()) == 1 && known.Instance == info.Instance && known.Boot != info.Boot && known.BootCounter >= info.BootCounter {
+		n.setStartsRight(known.BootCounter)
+		return false
+	}
 	if n.metadataLeader() == record.NoNode {
 		return true // waiting here for one would keep us from connecting with those who elect it
 	}

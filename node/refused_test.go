@@ -36,9 +36,9 @@ func TestBeyondRestart(t *testing.T) {
 			t.Errorf("%v is not tried again", err)
 		}
 	}
-	for err, want := range map[error]bool{peer.ErrClone: true, metadata.ErrNodeStale: true, metadata.ErrNodeIDTaken: true, syscall.EIO: false} {
+	for err, want := range map[error]bool{peer.ErrClone: true, peer.ErrOldLife: true, metadata.ErrNodeStale: true, metadata.ErrNodeIDTaken: true, syscall.EIO: false} {
 		var ce *ConfigError
-		if got := twinError(err, "dir"); errors.As(got, &ce) != want || !errors.Is(got, err) {
+		if got := twinError(err, 7, "dir"); errors.As(got, &ce) != want || !errors.Is(got, err) {
 			t.Errorf("%v: %T, want one beyond restart: %v", err, got, want)
 		}
 	}

@@ -125,7 +125,7 @@ func (h peerHandler) PeerRefused(addr string, err error) {
 	}
 	// The others know a later life of this node, or another one under its identity: it must not go on.
 	var theirs *peer.RemoteRefusal
-	if errors.As(err, &theirs) && (errors.Is(err, peer.ErrClone) || errors.Is(err, metadata.ErrNodeStale)) {
+	if errors.As(err, &theirs) && isTwin(err) {
 		h.n.checkClone(err)
 	}
 	if errors.As(err, &theirs) && errors.Is(err, metadata.ErrNodeBanned) {

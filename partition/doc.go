@@ -13,6 +13,7 @@
 //	grouplog.go  Raft's view of the log, from memory
 //	producers.go the producer table: idempotence
 //	session.go   which peers live; beats and claims
+//	pauses.go    links that pause again and again, and patience with them
 //	elect.go     elections, sleep, time
 //	disk.go      a disk that is slow, stalls or is full
 //	catchup.go   followers far behind, a few reads at a time

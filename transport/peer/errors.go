@@ -16,8 +16,10 @@ var (
 	ErrClusterName  = &record.Error{Code: "cluster_name", Message: "the node is set up for a cluster of another name"}
 	ErrOtherCluster = &record.Error{Code: "other_cluster", Message: "the node belongs to another cluster"}
 	ErrClone        = &record.Error{Code: "clone", Message: "two nodes live under one identity: a cloned card or a restored backup; stop one of them and give it an empty data directory"}
-	ErrSelf         = &record.Error{Code: "self", Message: "the address is this node's own"}
-	ErrWrongNode    = &record.Error{Code: "wrong_node", Message: "another node answers at the address"}
+	// ErrOldLife: the node comes with an earlier life than the last one that was seen, which is not connected.
+	ErrOldLife   = &record.Error{Code: "old_life", Message: "the data of this node is older than what others have seen of it: a copied card, a backup that was put back, or a card that lost what it had confirmed"}
+	ErrSelf      = &record.Error{Code: "self", Message: "the address is this node's own"}
+	ErrWrongNode = &record.Error{Code: "wrong_node", Message: "another node answers at the address"}
 )
 
 // Why a call has no answer.

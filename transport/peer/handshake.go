@@ -169,7 +169,10 @@ func (t *Transport) checkLifeLocked(id Identity) error {
 	case known && old.instance != id.Instance:
 		return fmt.Errorf("%w (node %d is held by instance %v and claimed by %v)", ErrClone, id.Node, old.instance, id.Instance)
 	case known && (id.BootCounter < old.counter || id.BootCounter == old.counter && id.Boot != old.boot):
-		return fmt.Errorf("%w (node %d has been seen with boot counter %d and comes with %d)", ErrClone, id.Node, old.counter, id.BootCounter)
+		if l := t.mu.links[id.Node]; l != nil && l.shared.session != nil && l.shared.session.remote.Boot == old.boot {
+			return fmt.Errorf("%w (node %d is connected in its start %d, another comes in start %d)", ErrClone, id.Node, old.counter, id.BootCounter)
+		}
+		return fmt.Errorf("%w (node %d was seen in its start %d, which is not connected now, and comes in start %d)", ErrOldLife, id.Node, old.counter, id.BootCounter)
 	case !known && len(t.mu.seen) >= maxSeen:
 		return fmt.Errorf("%w: %d node ids have been seen since the start of this node", record.ErrLimit, maxSeen)
 	}

@@ -44,8 +44,8 @@ func TestRefusals(t *testing.T) {
 		"another cluster":                 {ErrOtherCluster, func(id *Identity) { id.Cluster = clusterB }},
 		"another cluster's name":          {ErrClusterName, func(id *Identity) { id.ClusterName = "other" }},
 		"our own node id, another life":   {ErrClone, func(id *Identity) { id.Node = 5; id.Boot = 77 }},
-		"an older boot counter":           {ErrClone, func(id *Identity) { id.BootCounter = 2; id.Boot = 77 }},
-		"the same counter, another boot":  {ErrClone, func(id *Identity) { id.Boot = 77 }},
+		"an older boot counter":           {ErrOldLife, func(id *Identity) { id.BootCounter = 2; id.Boot = 77 }},
+		"the same counter, another boot":  {ErrOldLife, func(id *Identity) { id.Boot = 77 }},
 		"the node id of another instance": {ErrClone, func(id *Identity) { id.Instance[7] = 7; id.BootCounter = 9 }},
 	} {
 		for _, node := range []record.NodeID{4, 6} { // below and above node 5, which is asked
