@@ -67,6 +67,7 @@ const impatience = time.Second
 // orderly stop, in which leadership is handed over; a second one, a moment later, ends the process.
 // SIGHUP takes the settings again from where again finds them.
 func serve(cfg node.Config, again func() (node.Config, error)) error {
+	calmRuntime() // first: it may begin anew
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)

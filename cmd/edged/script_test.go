@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(noLeaks{m}, map[string]func(){"edged": main})
+	testscript.Main(noLeaks{m}, map[string]func(){"edged": main, "calm": calm})
 }
 
 // noLeaks fails the run if goroutines are left.

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// calmRuntime does nothing here.
+func calmRuntime() {}
