@@ -320,19 +320,36 @@ func (w *window) renumber() {
 func (w *window) expire(now time.Time, last error) {
 	for len(w.batches) > 0 && !now.Before(w.batches[0].deadline) {
 		b := w.batches[0]
-		err := fmt.Errorf("%w: not delivered in time", record.ErrTimeout)
-		if !b.maybeAppended() {
-			err = fmt.Errorf("not delivered: %w", context.DeadlineExceeded)
-		}
-		if last != nil {
-			err = fmt.Errorf("%w; last: %w", err, last)
-		}
 		numbered := b.data != nil
-		w.pop(err)
+		w.pop(overdue(b.maybeAppended(), last))
 		if numbered {
 			w.renumber()
 		}
 	}
+}
+
+// overdueError is a batch whose time is over: the cause first, then whether the record may be in the log.
+type overdueError struct {
+	text string
+	is   []error
+}
+
+func (e *overdueError) Error() string   { return e.text }
+func (e *overdueError) Unwrap() []error { return e.is }
+
+func overdue(doubt bool, last error) error {
+	e := &overdueError{"its time is over; nothing was written", []error{context.DeadlineExceeded}}
+	if doubt {
+		e = &overdueError{"its time is over; it may or may not have been written", []error{record.ErrTimeout}}
+	}
+	if last == nil {
+		return e
+	}
+	e.text, e.is = last.Error()+"; "+e.text, append(e.is, last)
+	if !doubt {
+		e.is[0], e.is[1] = e.is[1], e.is[0] // the cause is the code
+	}
+	return e
 }
 
 // abandon gives up everything.
@@ -365,7 +382,7 @@ func certain(err error) bool {
 		record.ErrOutOfOrder, record.ErrUnknownProducer, record.ErrFencedProducer, record.ErrDuplicateSequence,
 		record.ErrBusy, record.ErrNotReady, record.ErrTooLarge, record.ErrCorrupt, record.ErrUnsupportedMagic,
 		record.ErrInvalidTimestamp, record.ErrInvalidRequest, record.ErrUnsupported, record.ErrRefused, record.ErrInvalidTopic,
-		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch, record.ErrUnknownTopicID,
+		record.ErrLimit, record.ErrFencedEpoch, record.ErrUnknownEpoch, record.ErrUnknownTopicID, record.ErrDiskFull,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -1,8 +1,11 @@
 package client
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -212,5 +215,36 @@ func TestWindow_expires(t *testing.T) {
 	w.identify(producerIdentity{id: 8})
 	if again := sendAll(w); len(again) != 2 {
 		t.Errorf("%d sent", len(again))
+	}
+}
+
+// Whoever is told that a record failed reads the cause first, and whether it may be in the log: a refusal is
+// certain, what was sent and not answered is not.
+func TestWindow_overdueSaysTheCauseAndWhetherItIsWritten(t *testing.T) {
+	full := fmt.Errorf("connection to n1: %w", record.ErrDiskFull)
+	for name, tt := range map[string]struct {
+		answer, last error
+		want         error
+		begins, ends string
+	}{
+		"refused by a full disk":         {record.ErrDiskFull, full, record.ErrDiskFull, "connection to n1: the node's disk is nearly full", "nothing was written"},
+		"no answer, then a full disk":    {record.ErrInterrupted, full, record.ErrTimeout, "connection to n1: the node's disk is nearly full", "it may or may not have been written"},
+		"nobody to send it to":           {nil, record.ErrNoLeader, record.ErrNoLeader, record.ErrNoLeader.Message, "nothing was written"},
+		"nothing is known of any reason": {nil, nil, context.DeadlineExceeded, "its time is over", "nothing was written"},
+	} {
+		w := newWindow(t, 1)
+		if tt.answer != nil {
+			sendAll(w)
+			w.answer(event{round: w.round, batch: w.batches[0], err: tt.answer})
+		}
+		w.expire(time.Unix(1000, 0), tt.last)
+		done := w.takeDone()
+		if len(done) != 1 || !errors.Is(done[0].err, tt.want) || !strings.HasPrefix(done[0].err.Error(), tt.begins) || !strings.HasSuffix(done[0].err.Error(), tt.ends) {
+			t.Errorf("%s: %v", name, done)
+			continue
+		}
+		if doubt := errors.Is(done[0].err, record.ErrTimeout); doubt != (tt.want == record.ErrTimeout) || record.Code(done[0].err) != record.Code(tt.want) && tt.last != nil {
+			t.Errorf("%s: in doubt %v, code %s", name, doubt, record.Code(done[0].err))
+		}
 	}
 }

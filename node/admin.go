@@ -230,6 +230,9 @@ func (b broker) LeaderHistory(_ context.Context, req wire.LeaderHistoryRequest) 
 	if req.Topic != "" && p.Topic(req.Topic) == nil {
 		return nil, b.n.unknownTopic(req.Topic)
 	}
+	if req.Topic != "" && int(req.Partition) >= len(p.Topic(req.Topic).Partitions) {
+		return nil, fmt.Errorf("%s/%d: %w", req.Topic, req.Partition, record.ErrUnknownPartition)
+	}
 	limit := int(req.Limit)
 	if limit <= 0 {
 		limit = historyLength

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -224,11 +226,13 @@ func (c Config) Level() slog.Level {
 }
 
 // Validate finds every fault that can be seen without opening anything but the secret
-// file. The error is a *ConfigError.
+// file, or making anything. The error is a *ConfigError.
 func (c Config) Validate() error {
 	v := validator{c: c}
 	if c.DataDir == "" {
 		v.fault("data-dir", "is empty; name a directory")
+	} else if s, err := os.Stat(c.DataDir); err == nil && !s.IsDir() || errors.Is(err, syscall.ENOTDIR) {
+		v.fault("data-dir", "is %q, which is or lies below a file; name a directory", c.DataDir)
 	}
 	v.name("node-name", c.NodeName, true)
 	v.name("cluster", c.Cluster, true)

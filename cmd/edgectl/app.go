@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -46,12 +47,12 @@ func newApp() *cli.App {
 			benchCommand(),
 			dumpCommand(),
 			completionCommand(),
+			leaf("version", "", "print the version", nil, printVersion),
 		},
 		Action: func(c *cli.Context) error {
 			switch {
 			case c.Bool("version"):
-				fmt.Fprintf(c.App.Writer, "edgectl %s commit %s of %s\n", version, commit, date)
-				return nil
+				return printVersion(c)
 			case c.Args().Present():
 				return usage(c, "unknown command %q", c.Args().First())
 			}
@@ -61,6 +62,14 @@ func newApp() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {}, // run prints errors, once
 	}
 	return app
+}
+
+func printVersion(c *cli.Context) error {
+	if c.Bool("json") {
+		return printJSON(c.App.Writer, map[string]string{"version": version, "commit": commit, "date": date, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+	}
+	_, err := fmt.Fprintf(c.App.Writer, "edgectl %s commit %s of %s %s %s/%s\n", version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 func onUsageError(c *cli.Context, err error, _ bool) error { return usage(c, "%v", err) }

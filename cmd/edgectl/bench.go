@@ -50,8 +50,8 @@ func (b benchResult) print(c *cli.Context) error {
 	if c.Bool("json") {
 		return printJSON(c.App.Writer, b)
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "%d records, %s in %.2f s: %.0f records/s, %s/s\n",
-		b.Records, bytesText(b.Bytes), b.Seconds, b.RecordsPerSec, bytesText(int64(b.BytesPerSec)))
+	_, err := fmt.Fprintf(c.App.Writer, "%s, %s in %.2f s: %.0f records/s, %s/s\n",
+		countText(b.Records, "record"), bytesText(b.Bytes), b.Seconds, b.RecordsPerSec, bytesText(int64(b.BytesPerSec)))
 	if err == nil && b.Max > 0 {
 		_, err = fmt.Fprintf(c.App.Writer, "acknowledged after %.2f ms (half), %.2f ms (99 of 100), %.2f ms (slowest)\n", b.P50, b.P99, b.Max)
 	}

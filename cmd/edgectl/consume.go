@@ -36,10 +36,11 @@ Without --follow and --count it prints what the topic holds now and ends. With -
 --follow it waits for more: without end, or until --timeout if that is given.
 
 --format knows %t topic, %p partition, %o offset, %e leader epoch, %T timestamp in ms, %I
-timestamp as a date, %k key, %v value, %K and %V their lengths (-1 for null), %%, and
-\n \t \r \0 \\. With --json each record is an object {topic, partition, offset, epoch,
-timestamp, key, value} on a line of its own; key and value are null, a text if they are
-UTF-8, or else {"base64": "..."}.`
+timestamp as a date, %k key, %v value, %K and %V their lengths (-1 for null), %h headers as
+name=value with commas between, %%, and \n \t \r \0 \\. With --json each record is an object
+{topic, partition, offset, epoch, timestamp, key, value} on a line of its own, with headers
+[{key, value}, ...] if it has any; key and value are null, a text if they are UTF-8, or else
+{"base64": "..."}.`
 	return cmd
 }
 

@@ -206,7 +206,7 @@ func (v *nodeView) judge(f *findings, all []wire.Node) {
 		}
 	}
 	if bad == 0 && len(v.reach) > 0 {
-		f.add("network", where, verdictOK, fmt.Sprintf("reaches every other node by every protocol, %d ways", len(v.reach)), "")
+		f.add("network", where, verdictOK, "reaches every other node by every protocol, "+countText(len(v.reach), "way"), "")
 	}
 }
 
@@ -240,7 +240,7 @@ func (v *nodeView) judgeDevice(f *findings, where string) {
 	if !d.ClockTrusted {
 		verdict = verdictWarning
 	}
-	f.add("clock", where, verdict, d.Clock, "connect the node to a time server (timedatectl set-ntp true); where a battery keeps the time, set clock-trust")
+	f.add("clock", where, verdict, d.Clock, "connect the node to a time server (timedatectl set-ntp true); "+orTrust)
 }
 
 // judgeIdentities looks for nodes that get into each other's way.
@@ -259,7 +259,7 @@ func judgeIdentities(f *findings, all []wire.Node) {
 		byName[n.Name], byAddr[n.Native] = n, n
 	}
 	if clean {
-		f.add("identity", "cluster", verdictOK, fmt.Sprintf("%d nodes, each with a name and an address of its own", len(all)), "")
+		f.add("identity", "cluster", verdictOK, countText(len(all), "node")+", each with a name and an address of its own", "")
 	}
 }
 

@@ -88,11 +88,14 @@ func (m machine) lookAtClock(f *findings) {
 	case err != nil:
 		f.add("clock", here, verdictWarning, "the kernel does not tell whether it is synchronised: "+err.Error(), "run this as another user")
 	case state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
-		f.add("clock", here, verdictWarning, "it is not synchronised: "+now.Format(time.DateTime), "timedatectl set-ntp true; where a battery keeps the time, set clock-trust = \"always\"")
+		f.add("clock", here, verdictWarning, "it is not synchronised: "+now.Format(time.DateTime), "timedatectl set-ntp true; "+orTrust)
 	default:
 		f.add("clock", here, verdictOK, "it is synchronised: "+now.Format(time.DateTime), "")
 	}
 }
+
+// orTrust is what a node may be told whose clock nobody sets.
+const orTrust = `where a battery or a person keeps the time, set clock-trust = "always"`
 
 // lookAtPower finds what a Pi tells of its supply and its heat.
 func (m machine) lookAtPower(f *findings) {

@@ -49,7 +49,7 @@ func dump(c *cli.Context) (err error) {
 		err = dumpTable(c, rep, s)
 	}
 	if n := len(rep.Problems) + rep.More; n > 0 && err == nil {
-		err = fmt.Errorf("%s: %d laws of the stored data are broken", dir, n)
+		err = fmt.Errorf("%s: the stored data breaks %s", dir, countText(n, "law"))
 	}
 	return err
 }
@@ -117,8 +117,8 @@ func dumpJSON(c *cli.Context, rep storage.Report, s *storage.Store) error {
 }
 
 func dumpTable(c *cli.Context, rep storage.Report, s *storage.Store) error {
-	fmt.Fprintf(c.App.Writer, "%d groups, %d entries, %d of them batches, %s; %d dead entries wait to be reclaimed\n",
-		rep.Groups, rep.Entries, rep.Batches, bytesText(rep.Bytes), rep.Dead)
+	fmt.Fprintf(c.App.Writer, "%s, %s, %d of them with records, %s; %s to be reclaimed\n",
+		countText(rep.Groups, "group"), countText(rep.Entries, "entry"), rep.Batches, bytesText(rep.Bytes), countText(rep.Dead, "dead entry"))
 	t := newTable("GROUP", "REPLICA", "TERM", "BASE", "LAST", "APPLIED", "LOG START", "NEXT OFFSET", "SIZE", "STATE")
 	for _, g := range s.Groups() {
 		state := "good"

@@ -19,7 +19,7 @@ type format []func(dst []byte, m *client.Message) []byte
 
 // parseFormat reads a printf-like text. %t topic, %p partition, %o offset, %e leader
 // epoch, %T timestamp (ms since 1970), %I timestamp (RFC 3339), %k key, %v value, %K and
-// %V their lengths in bytes (-1 for null), %% a percent sign; \n \t \r \0 \\ as in C.
+// %V their lengths in bytes (-1 for null), %h headers as name=value with commas between, %% a percent sign; \n \t \r \0 \\ as in C.
 // null is what a null key or value prints as.
 func parseFormat(text, null string) (format, error) {
 	var f format
@@ -54,7 +54,7 @@ func parseFormat(text, null string) (format, error) {
 		}
 		piece := formatPiece(text[i], null)
 		if piece == nil {
-			return nil, fmt.Errorf("--format has %%%c; known are %%t %%p %%o %%e %%T %%I %%k %%K %%v %%V %%%%", text[i])
+			return nil, fmt.Errorf("--format has %%%c; known are %%t %%p %%o %%e %%T %%I %%k %%K %%v %%V %%h %%%%", text[i])
 		}
 		flush()
 		f = append(f, piece)
@@ -99,6 +99,16 @@ func formatPiece(verb byte, null string) func([]byte, *client.Message) []byte {
 		return func(dst []byte, m *client.Message) []byte { return bytes(dst, m.Value) }
 	case 'V':
 		return func(dst []byte, m *client.Message) []byte { return length(dst, m.Value) }
+	case 'h':
+		return func(dst []byte, m *client.Message) []byte {
+			for i, h := range m.Headers {
+				if i > 0 {
+					dst = append(dst, ',')
+				}
+				dst = bytes(append(append(dst, h.Key...), '='), h.Value)
+			}
+			return dst
+		}
 	}
 	return nil
 }

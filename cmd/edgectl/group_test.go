@@ -31,11 +31,3 @@ func TestCoordinatorsMissing(t *testing.T) {
 		t.Errorf("%v, exit code %d", err, exitCode(err))
 	}
 }
-
-func TestCountText(t *testing.T) {
-	for n, want := range map[int]string{0: "0 records", 1: "1 record", 2: "2 records"} {
-		if got := countText(n, "record"); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}

@@ -160,13 +160,14 @@ func errorName(err error) string {
 		return "unreachable"
 	case errors.Is(err, fs.ErrNotExist):
 		return "not_found"
-	case errors.Is(err, context.DeadlineExceeded):
-		return record.ErrTimeout.Code
 	case errors.Is(err, errInterrupted):
 		return "interrupted_by_signal"
 	}
 	if code := record.Code(err); code != record.ErrInternal.Code || errors.Is(err, record.ErrInternal) {
 		return code
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return record.ErrTimeout.Code
 	}
 	return "failed"
 }

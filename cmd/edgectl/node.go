@@ -117,7 +117,7 @@ func nodeRemove(c *cli.Context) error {
 		case c.Bool("cancel"):
 			return done(c, "%s stays", name)
 		case res.Missing > 0:
-			return done(c, "%s is removed; %d replicas that it held wait for another node to take them", name, res.Missing)
+			return done(c, "%s is removed; replicas that it held and that wait for another node to take them: %d", name, res.Missing)
 		}
 		return done(c, "%s is removed", name)
 	})

@@ -40,10 +40,13 @@ func (t *table) print(w io.Writer) error {
 	return out.Flush()
 }
 
-// countText is a number of things: 1 record, 2 records.
+// countText is a number of things: 1 record, 2 records, 2 entries.
 func countText[N ~int | ~int32 | ~int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
+	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok && !strings.HasSuffix(stem, "a") {
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -184,3 +184,14 @@ func TestFromJSON_isToJSONBackwards(t *testing.T) {
 		}
 	}
 }
+
+func TestCountText(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 node": countText(1, "node"), "0 nodes": countText(0, "node"), "2 entries": countText(2, "entry"), "1 entry": countText(1, "entry"),
+		"2 days": countText(2, "day"), "3 ways": countText(3, "way"), "0 retries": countText(0, "retry"),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -294,8 +294,8 @@ func (r *production) summary() error {
 			"redirects": st.Redirects, "retries": st.Retries, "seconds": seconds,
 		})
 	}
-	fmt.Fprintf(r.c.App.ErrWriter, "%s, %d acknowledged, %d failed, %s, %d retries, %.2f s\n",
-		countText(r.records, "record"), acked, r.records-acked, countText(st.Redirects, "redirect"), st.Retries, seconds)
+	fmt.Fprintf(r.c.App.ErrWriter, "%s, %d acknowledged, %d failed, %s, %s, %.2f s\n",
+		countText(r.records, "record"), acked, r.records-acked, countText(st.Redirects, "redirect"), countText(st.Retries, "retry"), seconds)
 	return nil
 }
 

@@ -138,7 +138,7 @@ func TestCommands_areThoseOfTheContract(t *testing.T) {
 		"partition list [TOPIC…]", "partition describe TOPIC PARTITION", "partition transfer TOPIC PARTITION",
 		"produce TOPIC", "consume TOPIC", "group list", "group describe GROUP", "group reset GROUP TOPIC", "group delete GROUP",
 		"leader history [TOPIC] [PARTITION]",
-		"bench produce TOPIC", "bench consume TOPIC", "dump DATA_DIR", "completion SHELL",
+		"bench produce TOPIC", "bench consume TOPIC", "dump DATA_DIR", "completion SHELL", "version",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("commands are\n%q, want\n%q", got, want)

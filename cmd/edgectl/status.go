@@ -88,7 +88,7 @@ func wearText(d wire.DeviceStatus) string {
 		text += fmt.Sprintf(", %.1f bytes for each byte of records", float64(d.Amplification)/100)
 	}
 	if d.WearDays >= 0 {
-		text += fmt.Sprintf("; at this pace the card lasts %d days more", d.WearDays)
+		text += "; at this pace the card lasts " + countText(d.WearDays, "day") + " more"
 	}
 	return text
 }

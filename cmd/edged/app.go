@@ -23,10 +23,15 @@ func newApp() *cli.App {
 			"TOML file (data-dir = \"...\"); a flag wins over a variable, a variable over the file.",
 		HideHelpCommand:      true,
 		EnableBashCompletion: true, // the package has the scripts
-		Flags:                settingFlags(),
+		HideVersion:          true, // the library's would take -v as well
+		Flags:                append(settingFlags(), &cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}),
 		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
+			switch {
+			case c.Args().Present():
 				return usage(c, "unknown command %q", c.Args().First())
+			case c.Bool("version"):
+				printVersion(c)
+				return nil
 			}
 			cfg, err := load(c)
 			if err != nil {
@@ -98,10 +103,14 @@ func versionCommand() *cli.Command {
 			if c.Args().Present() {
 				return usage(c, "unexpected argument %q", c.Args().First())
 			}
-			fmt.Fprintf(c.App.Writer, "edged %s commit %s of %s %s %s/%s\n", version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			printVersion(c)
 			return nil
 		},
 	}
+}
+
+func printVersion(c *cli.Context) {
+	fmt.Fprintf(c.App.Writer, "edged %s commit %s of %s %s %s/%s\n", version, commit, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // settingFlags makes one flag per setting. Numbers are flags of text as well: the loader
