@@ -75,7 +75,7 @@ func (n *Node) onStorage(e storage.Event) {
 		default:
 		}
 	case storage.EventCorruption:
-		n.note(eventDisk, text)
+		n.noteCorruption(e)
 		n.wake() // what is damaged is fetched anew
 	default:
 		n.log.Warn("storage: " + text)
@@ -163,7 +163,7 @@ func (n *Node) trimFor(_ peer.Identity, body []byte) (struct{}, error) {
 		return struct{}{}, err
 	}
 	if n.host.Load() == nil || !mayTrim(n.machine.Picture(), call.Group) {
-		return struct{}{}, fmt.Errorf("group %d is not trimmed: %w", call.Group, record.ErrRefused)
+		return struct{}{}, fmt.Errorf("%s is not trimmed: %w", n.groupText(call.Group), record.ErrRefused)
 	}
 	n.trim(call.Group, call.Keep)
 	return struct{}{}, nil

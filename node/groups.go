@@ -215,7 +215,7 @@ func (s *groupLogs) read(h *partition.Host, g record.GroupID, epoch record.Epoch
 			delete(s.led, g)
 			s.again = true
 		case st.Unknown() != 0:
-			s.n.problems.add(fmt.Sprintf("entry %d of group %d was written by newer software: this node cannot coordinate its consumer groups; update it", st.Unknown(), g))
+			s.n.problems.add(fmt.Sprintf("entry %d of %s was written by newer software: this node cannot coordinate its consumer groups; update it", st.Unknown(), s.n.groupText(g)))
 		default:
 			l.c = groups.NewCoordinator(s.config(h, g, epoch, st), time.Since(s.start))
 			close(l.settled)

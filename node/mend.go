@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"edged/metadata"
 	"edged/partition"
 	"edged/record"
+	"edged/storage"
 )
 
 // A damaged replica is given up by its own node and fetched anew from the others: its partition's target
@@ -55,8 +57,9 @@ func (t mendTries) wait() time.Duration {
 
 // onDamaged hears from the Core that a replica of this node is out of service.
 func (n *Node) onDamaged(g record.GroupID, _ record.ReplicaID, err error) {
-	text := fmt.Sprintf("the replica of %s here is damaged and out of service: %v", n.groupText(g), inLine(err))
-	n.note(eventDisk, text)
+	n.unnamed.tell(n, g, func(name string) {
+		n.note(eventDisk, fmt.Sprintf("the replica of %s here is damaged and out of service: %v", name, inLine(err)))
+	})
 	if errors.Is(err, partition.ErrLostWrites) { // stays true of the card when the replica is whole again
 		n.problems.add(partition.ErrLostWrites.Error() + ": after a power cut it had less than before; replace it")
 	}
@@ -71,7 +74,73 @@ func (n *Node) groupText(g record.GroupID) string {
 	if at, ok := n.machine.Picture().Group(g); ok {
 		return fmt.Sprintf("%s/%d", at.Topic.Name, at.Number)
 	}
-	return fmt.Sprintf("group %d", g)
+	return fmt.Sprintf("a partition that the metadata here does not name (%d)", g)
+}
+
+// noteCorruption makes an event of damage that the store has met.
+func (n *Node) noteCorruption(e storage.Event) {
+	var c *storage.CorruptError
+	if !errors.As(e.Err, &c) {
+		n.note(eventDisk, e.Text+": "+inLine(e.Err))
+		return
+	}
+	n.unnamed.tell(n, c.Group, func(name string) { n.note(eventDisk, name+": "+inLine(c)) })
+}
+
+// unnamed is what is to be told of partitions whose names are not known yet: damage is met when the store is
+// opened, and the metadata is read from it after that.
+type unnamed struct {
+	mu   sync.Mutex
+	list []unnamedNote // at most maxUnnamed
+}
+
+type unnamedNote struct {
+	group record.GroupID
+	since time.Time
+	tell  func(name string)
+}
+
+// Of a partition that stays without a name for unnamedFor is told without it.
+const (
+	maxUnnamed = 256
+	unnamedFor = 10 * time.Second
+)
+
+// tell calls f with what people call the group, now or when that is known.
+func (u *unnamed) tell(n *Node, g record.GroupID, f func(name string)) {
+	u.mu.Lock()
+	later := !n.named(g) && len(u.list) < maxUnnamed
+	if later {
+		u.list = append(u.list, unnamedNote{g, time.Now(), f})
+	}
+	u.mu.Unlock()
+	if !later {
+		f(n.groupText(g))
+	}
+}
+
+// flush tells what has a name by now, or all; more is true if something is left.
+func (u *unnamed) flush(n *Node, all bool) (more bool) {
+	u.mu.Lock()
+	var due []unnamedNote
+	u.list = slices.DeleteFunc(u.list, func(l unnamedNote) bool {
+		now := all || n.named(l.group) || time.Since(l.since) > unnamedFor
+		if now {
+			due = append(due, l)
+		}
+		return now
+	})
+	more = len(u.list) > 0
+	u.mu.Unlock()
+	for _, l := range due {
+		l.tell(n.groupText(l.group))
+	}
+	return more
+}
+
+func (n *Node) named(g record.GroupID) bool {
+	_, ok := n.machine.Picture().Group(g)
+	return ok || g == record.MetadataGroup
 }
 
 // damage is what is wrong with the replica of a group here, nil if nothing is known to be. served tells that

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"edged/partition"
 	"edged/record"
+	"edged/storage"
 	"edged/transport/wire"
 )
 
@@ -73,6 +75,40 @@ func noted(n *testNode, part string) bool {
 		}
 	}
 	return false
+}
+
+// forPeople fails if what a node tells has words from inside: numbers of groups, names of a library's parts.
+func forPeople(t *testing.T, n *testNode) {
+	t.Helper()
+	events, _ := n.notes.after(0)
+	texts := n.describeSelf().Problems
+	for _, e := range events {
+		texts = append(texts, e.Text)
+	}
+	for _, text := range texts {
+		if regexp.MustCompile(`group \d|<|pebble|raft:`).MatchString(text) {
+			t.Errorf("an operator reads: %s", text)
+		}
+	}
+}
+
+// What damage is called does not depend on whether the metadata is read yet: it waits for the name, not for long.
+func TestUnnamed_waitsForTheName(t *testing.T) {
+	n := startNode(t, 0)
+	awaitReady(t, n)
+	n.onStorage(storage.Event{Kind: storage.EventCorruption, Err: &storage.CorruptError{Group: 1 << 20, Index: 7, What: "entry", Cause: errors.New("wrong checksum")}})
+	if noted(n, "wrong checksum") {
+		t.Error("it is told without a name at once")
+	}
+	if _, err := (broker{n.Node}).CreateTopic(t.Context(), wire.CreateTopicRequest{Name: "t", Partitions: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.unnamed.mu.Lock()
+	n.unnamed.list[0].group = n.machine.Picture().Topic("t").Partitions[0].Group
+	n.unnamed.mu.Unlock()
+	n.wake()
+	await(t, "it is told with its name", func() bool { return noted(n, "t/0: stored data is damaged: entry 7: entry: wrong checksum") })
+	forPeople(t, n)
 }
 
 // A card has forgotten what it had said it had written: the data of partitions and of the metadata. The node goes on, says
@@ -150,6 +186,7 @@ func TestMend_aFlippedBitIsFetchedAnew(t *testing.T) {
 	if out, _, err := nodes[2].store.ReadFrom(g, 0, 10, 1<<20, nil); err != nil || !bytes.Contains(out, noise) {
 		t.Errorf("the first record after that: %d bytes, %v", len(out), err)
 	}
+	forPeople(t, nodes[2])
 }
 
 // flipWhere flips a bit of the one table that holds what.
@@ -202,6 +239,10 @@ func TestMend_theOnlyReplicaStays(t *testing.T) {
 	problems := strings.Join(n.describeSelf().Problems, "\n")
 	if st, _ := n.store.State(g); st.Replica != old.Replica || !strings.Contains(problems, "t/0 is damaged in part") || !strings.Contains(problems, "it is the only replica") {
 		t.Errorf("replica %v became %v; problems: %s", old.Replica, st.Replica, problems)
+	}
+	forPeople(t, n)
+	if t.Failed() {
+		return
 	}
 }
 

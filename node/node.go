@@ -119,6 +119,7 @@ type Node struct {
 	failed    atomic.Pointer[error]
 	stopping  atomic.Bool
 	problems  problems
+	unnamed   unnamed
 
 	ctx    context.Context // ends when Run begins to stop
 	cancel context.CancelFunc

@@ -78,6 +78,7 @@ func (n *Node) runReconcile() {
 		case <-n.gossip.Events():
 		case <-timer.C:
 		case <-n.ctx.Done():
+			n.unnamed.flush(n, true)
 			return
 		}
 		pause := reconcileEvery
@@ -109,7 +110,8 @@ func (r *reconciler) look() (more bool) {
 		n.gossip.RetainLeaders(func(g record.GroupID) bool { _, ok := p.Group(g); return ok })
 	}
 	r.count = p.PartitionCount()
-	more = r.register(p)
+	more = n.unnamed.flush(n, false)
+	more = r.register(p) || more
 	r.partitions(p, asOf)
 	r.bury(p)
 	more = r.mendAll(p) || more

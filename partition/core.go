@@ -263,7 +263,7 @@ func (c *Core) damage(g *group, err error) {
 	c.stats.Damaged++
 	c.log.Error("replica damaged, out of service", "group", g.id, "replica", g.replica, "err", err)
 	g.role, g.lead, g.serving = RoleDamaged, 0, false
-	c.retire(g, fmt.Errorf("group %d: %w: %v", g.id, record.ErrDamaged, err))
+	c.retire(g, fmt.Errorf("%w: %v", record.ErrDamaged, err))
 	c.publish(g)
 	if c.cfg.OnDamaged != nil {
 		c.cfg.OnDamaged(g.id, g.replica, err)

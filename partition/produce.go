@@ -199,7 +199,7 @@ func (c *Core) propose(r *ProposeRequest) {
 		r.Done(nil, fmt.Errorf("a command of %d bytes, at most %d: %w", len(r.Data), maxEntry, record.ErrTooLarge))
 		return
 	case len(r.Data) == 0 || g.machine == nil:
-		r.Done(nil, fmt.Errorf("group %d takes no such command: %w", r.Group, record.ErrInvalidRequest))
+		r.Done(nil, fmt.Errorf("the partition takes no such command: %w", record.ErrInvalidRequest))
 		return
 	}
 	c.refresh(g)

@@ -36,7 +36,7 @@ func (c *Core) transfer(r *TransferRequest) {
 			return
 		}
 	}
-	r.Done(fmt.Errorf("no voter of group %d on that node is connected and caught up: %w", g.id, record.ErrRefused))
+	r.Done(fmt.Errorf("no replica on that node is connected and caught up: %w", record.ErrRefused))
 }
 
 // startTransfer hands a group to a voter that is live and nearly caught up.

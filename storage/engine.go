@@ -71,7 +71,7 @@ func (s *Store) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			s.corruptions.Add(1)
-			s.event(Event{Kind: EventCorruption, Text: "damaged file " + i.Path, Err: i.Details})
+			s.event(Event{Kind: EventCorruption, Text: "damaged file " + i.Path, Err: oneLine(i.Details)})
 		},
 		BackgroundError: func(err error) {
 			s.event(Event{Kind: EventBackgroundError, Text: "a flush or compaction failed and is tried again", Err: err})

@@ -1,6 +1,9 @@
 package storage
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // join is errors.Join for people: on one line, and each text once.
 func join(errs ...error) error {
@@ -41,22 +44,31 @@ func (j joined) says(err error) bool {
 	return false
 }
 
-// oneLine is err with its text on one line: the engine adds details on further ones.
+// oneLine is err with its text on one line and without the engine's name: the engine adds details on further lines.
 func oneLine(err error) error {
-	if err == nil || !strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "\n") && !engineWord.MatchString(err.Error()) {
 		return err
 	}
 	return flat{err}
 }
 
+// engineWord is how the engine's errors begin.
+var engineWord = regexp.MustCompile(`\bpebble(/\w+)?: `)
+
+// engineCarrier is the text of an error in which the engine hands details on; it says nothing.
+const engineCarrier = "<corruption detail carrier>"
+
 type flat struct{ error }
 
 func (f flat) Error() string {
 	lines := strings.FieldsFunc(f.error.Error(), func(r rune) bool { return r == '\n' })
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
+	kept := lines[:0]
+	for _, l := range lines {
+		if l = strings.TrimSpace(l); l != engineCarrier {
+			kept = append(kept, l)
+		}
 	}
-	return strings.Join(lines, "; ")
+	return engineWord.ReplaceAllString(strings.Join(kept, "; "), "")
 }
 
 func (f flat) Unwrap() error { return f.error }

@@ -19,12 +19,13 @@ type CorruptError struct {
 	Cause error
 }
 
+// Error leaves the group out: who knows how people call it says so.
 func (e *CorruptError) Error() string {
-	where := fmt.Sprintf("group %d", e.Group)
+	where := ""
 	if e.Index != 0 {
-		where += fmt.Sprintf(" entry %d", e.Index)
+		where = fmt.Sprintf("entry %d: ", e.Index)
 	}
-	return fmt.Sprintf("storage: %s: %s: %v", where, e.What, e.Cause)
+	return fmt.Sprintf("stored data is damaged: %s%s: %v", where, e.What, e.Cause)
 }
 
 // Unwrap gives both meanings and the cause.

@@ -87,7 +87,7 @@ func (s *Store) damaged(c *CorruptError) {
 	s.mu.Unlock()
 	if first {
 		s.corruptions.Add(1)
-		s.event(Event{Kind: EventCorruption, Text: c.Error(), Err: c})
+		s.event(Event{Kind: EventCorruption, Text: fmt.Sprintf("group %d", c.Group), Err: c})
 	}
 }
 
@@ -264,7 +264,7 @@ func (s *Store) ReadFrom(id record.GroupID, from, limit record.Offset, maxBytes 
 	err = s.read(id, func(r *reader) error {
 		out, next = buf, from
 		if from < r.g.base.LogStart || from > r.g.next {
-			return fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, id, from, r.g.base.LogStart, r.g.next)
+			return fmt.Errorf("%w: offset %d, log %d to %d", record.ErrOffsetOutOfRange, from, r.g.base.LogStart, r.g.next)
 		}
 		if from >= min(limit, r.g.next) {
 			return nil
@@ -424,7 +424,7 @@ func (r *reader) baseAt(o record.Offset) (b Base, err error) {
 	g := &r.g
 	switch {
 	case o < g.base.LogStart || o > g.next:
-		return b, fmt.Errorf("%w: group %d offset %d, log %d to %d", record.ErrOffsetOutOfRange, g.id, o, g.base.LogStart, g.next)
+		return b, fmt.Errorf("%w: offset %d, log %d to %d", record.ErrOffsetOutOfRange, o, g.base.LogStart, g.next)
 	case o == g.next:
 		return Base{Index: g.last, Term: g.term(g.last), NextOffset: g.next, LogStart: o}, nil
 	}
