@@ -217,19 +217,21 @@ var errClosed = errors.New("gossip: closed already")
 type Stats struct {
 	Refused     uint64 // members that were not taken: garbage, other clusters, no room
 	LastRefused string
-	Clones      uint64 // times that a second process under our own identity was heard
+	RefusedAt   time.Time // of the last one
+	Clones      uint64    // times that a second process under our own identity was heard
 	LastClone   string
-	Garbled     uint64 // messages about leaders that could not be read
-	Dropped     uint64 // leaders that found no room
-	Leaders     int    // in the table
+	CloneAt     time.Time // the last one
+	Garbled     uint64    // messages about leaders that could not be read
+	Dropped     uint64    // leaders that found no room
+	Leaders     int       // in the table
 }
 
 // Stats tells what went wrong. Clones above 0 is a reason for alarm.
 func (g *Gossip) Stats() Stats {
 	var s Stats
 	g.members.mu.Lock()
-	s.Refused, s.LastRefused = g.members.mu.refused, g.members.mu.lastWhy
-	s.Clones, s.LastClone = g.members.mu.clones, g.members.mu.lastTwin
+	s.Refused, s.LastRefused, s.RefusedAt = g.members.mu.refused, g.members.mu.lastWhy, g.members.mu.refusedAt
+	s.Clones, s.LastClone, s.CloneAt = g.members.mu.clones, g.members.mu.lastTwin, g.members.mu.twinAt
 	g.members.mu.Unlock()
 	g.leaders.mu.RLock()
 	s.Garbled, s.Dropped, s.Leaders = g.leaders.mu.garbled, g.leaders.mu.dropped, len(g.leaders.mu.table)

@@ -30,13 +30,15 @@ type members struct {
 
 	mu struct {
 		sync.Mutex
-		self     Meta
-		names    map[string]*life // at most limit
-		met      uint64           // names so far
-		refused  uint64
-		lastWhy  string // of the last refusal
-		clones   uint64
-		lastTwin string // of the last clone
+		self      Meta
+		names     map[string]*life // at most limit
+		met       uint64           // names so far
+		refused   uint64
+		lastWhy   string // of the last refusal
+		refusedAt time.Time
+		clones    uint64
+		lastTwin  string // of the last clone
+		twinAt    time.Time
 	}
 }
 
@@ -105,8 +107,7 @@ func (ms *members) admit(name string, meta []byte) error {
 		err = ms.checkLocked(name, m)
 	}
 	if err != nil {
-		ms.mu.refused++
-		ms.mu.lastWhy = strconv.Quote(name[:min(len(name), MaxName)]) + ": " + err.Error()
+		ms.refuseLocked(strconv.Quote(name[:min(len(name), MaxName)]) + ": " + err.Error())
 	}
 	return err
 }
@@ -115,8 +116,12 @@ func (ms *members) admit(name string, meta []byte) error {
 func (ms *members) refuse(why string) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
+	ms.refuseLocked(why)
+}
+
+func (ms *members) refuseLocked(why string) {
 	ms.mu.refused++
-	ms.mu.lastWhy = why
+	ms.mu.lastWhy, ms.mu.refusedAt = why, time.Now()
 }
 
 func (ms *members) checkLocked(name string, m Meta) error {
@@ -138,7 +143,7 @@ func (ms *members) checkLocked(name string, m Meta) error {
 // twinLocked notes a second process under our own identity.
 func (ms *members) twinLocked(who string) {
 	ms.mu.clones++
-	ms.mu.lastTwin = who
+	ms.mu.lastTwin, ms.mu.twinAt = who, time.Now()
 }
 
 // conflict notes that one name is claimed from two addresses: a cloned card.
@@ -149,8 +154,7 @@ func (ms *members) conflict(name, ours, theirs string) {
 		ms.twinLocked("another process at " + theirs)
 		return
 	}
-	ms.mu.refused++
-	ms.mu.lastWhy = fmt.Sprintf("%s at %s: the name is held from %s", name, theirs, ours)
+	ms.refuseLocked(fmt.Sprintf("%s at %s: the name is held from %s", name, theirs, ours))
 }
 
 // roomLocked makes room for one name by forgetting the one that has been dead for longest. Those

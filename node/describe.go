@@ -259,12 +259,7 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if p := n.place.Load(); p.waits {
 		d.Problems = append(d.Problems, p.why)
 	}
-	if why := n.gossip.Stats().LastRefused; why != "" {
-		d.Problems = append(d.Problems, "gossip found fault with a member: "+why)
-	}
-	if st := n.gossip.Stats(); st.Clones > 0 {
-		d.Problems = append(d.Problems, "another process runs under the identity of this node: "+st.LastClone)
-	}
+	d.Problems = append(d.Problems, n.troubleWithOthers()...)
 	if h := n.host.Load(); h != nil && h.DiskFull() {
 		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))
 	}
@@ -315,6 +310,27 @@ func (n *Node) describeSelf() wire.NodeDescription {
 		d.Partitions = append(d.Partitions, np)
 	}
 	return d
+}
+
+// lately is how long something that others did is told as a problem. They repeat it while it lasts.
+const lately = 5 * time.Minute
+
+// troubleWithOthers is what is wrong between this node and others now; what is over is in the events.
+func (n *Node) troubleWithOthers() []string {
+	out := n.refusals.all()
+	st := n.gossip.Stats()
+	if time.Since(st.RefusedAt) < lately {
+		out = append(out, "gossip found fault with a member: "+st.LastRefused)
+	}
+	if time.Since(st.CloneAt) < lately {
+		out = append(out, "another process runs under the identity of this node: "+st.LastClone)
+	}
+	for _, m := range n.gossip.Strangers() {
+		if m.Alive {
+			out = append(out, strangerText(m, n.identity().Cluster))
+		}
+	}
+	return out
 }
 
 // describeDevice is how the machine is doing.

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -112,6 +114,68 @@ func (l *leaderNews) take() []gossip.Leader {
 		out = append(out, g)
 	}
 	l.m = nil
+	return out
+}
+
+// refusals are the nodes that there is no connection with for a reason that does not pass by itself. Each try repeats it,
+// so what has not been heard of for refusalFor is over, as it is when the connection stands.
+type refusals struct {
+	mu sync.Mutex
+	m  map[string]refusal // by node, or by host where that is not known; at most maxProblems
+}
+
+type refusal struct {
+	who, addr, why string
+	at             time.Time
+}
+
+// refusalFor is many times the pause between two tries.
+const refusalFor = 30 * time.Second
+
+// add tells whether it is news.
+func (r *refusals) add(node record.NodeID, addr string, err error) bool {
+	who, key := fmt.Sprintf("node %d", node), node.String()
+	if host, _, e := net.SplitHostPort(addr); node == record.NoNode && e == nil {
+		who, key = "the node", host // its port is another one at each try
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropOldLocked()
+	before, known := r.m[key]
+	if !known && len(r.m) >= maxProblems {
+		return false
+	}
+	if r.m == nil {
+		r.m = map[string]refusal{}
+	}
+	r.m[key] = refusal{who, addr, inLine(err), time.Now()}
+	return !known || before.why != r.m[key].why
+}
+
+func (r *refusals) dropOldLocked() {
+	for key, f := range r.m {
+		if time.Since(f.at) > refusalFor {
+			delete(r.m, key)
+		}
+	}
+}
+
+// forget is that the connection with a node stands, or that nobody wants it any more.
+func (r *refusals) forget(node record.NodeID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.m, node.String())
+}
+
+func (r *refusals) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropOldLocked()
+	var out []string
+	for _, f := range r.m {
+		out = append(out, fmt.Sprintf("no connection with %s at %s: %s", f.who, f.addr, f.why))
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -119,6 +119,8 @@ type Node struct {
 	failed    atomic.Pointer[error]
 	stopping  atomic.Bool
 	problems  problems
+	refusals  refusals
+	strangers problems // that the log was told of
 	unnamed   unnamed
 
 	ctx    context.Context // ends when Run begins to stop

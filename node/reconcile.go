@@ -164,6 +164,7 @@ func (r *reconciler) connect(p *metadata.Picture) {
 		if _, ok := addrs[s.Node]; !ok && s.Addr != "" {
 			n.peers.RemovePeer(s.Node)
 			n.addrs.forget(s.Node) // it may come back as it was
+			n.refusals.forget(s.Node)
 		}
 	}
 	for id, addr := range addrs {
@@ -203,9 +204,13 @@ func (r *reconciler) alone(p *metadata.Picture) {
 
 // notOurs tells of a node that is of another cluster under our name.
 func (n *Node) notOurs(m gossip.Member, mine record.ClusterID) {
-	if text := fmt.Sprintf("node %d at %s is of cluster %v, this one of %v; clusters never merge: give each a name of its own with --cluster", m.Node, nativeAddr(m), m.Cluster, mine); n.problems.add(text) {
+	if n.strangers.add(strangerText(m, mine)) {
 		n.log.Warn("another cluster of the same name is near", "node", m.Node, "addr", nativeAddr(m), "cluster", m.Cluster)
 	}
+}
+
+func strangerText(m gossip.Member, mine record.ClusterID) string {
+	return fmt.Sprintf("node %d at %s is of cluster %v, this one of %v; clusters never merge: give each a name of its own with --cluster", m.Node, nativeAddr(m), m.Cluster, mine)
 }
 
 // register keeps this node's record in the registry up to date.

@@ -93,6 +93,7 @@ func (h peerHandler) PeerUp(id peer.Identity) {
 		host.PeerUp(id.Node, id.Boot)
 	}
 	h.n.notes.add(eventMembership, h.n.nodeText(id.Node)+" is connected")
+	h.n.refusals.forget(id.Node)
 	h.n.alive.connected(id.Node)
 	h.n.wake()
 }
@@ -116,11 +117,11 @@ func (h peerHandler) PeerFrame(node record.NodeID, boot record.BootID, class pee
 	}
 }
 
-func (h peerHandler) PeerRefused(addr string, err error) {
+func (h peerHandler) PeerRefused(node record.NodeID, addr string, err error) {
 	if errors.Is(err, peer.ErrSelf) || errors.Is(err, peer.ErrWrongNode) {
 		return // an address changed hands; gossip will tell
 	}
-	if h.n.problems.add(fmt.Sprintf("no connection with the node at %s: %v", addr, err)) {
+	if h.n.refusals.add(node, addr, err) {
 		h.n.note(eventMembership, "peer refused: "+err.Error(), "addr", addr)
 	}
 	// The others know a later life of this node, or another one under its identity: it must not go on.

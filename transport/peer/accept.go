@@ -40,7 +40,7 @@ func (t *Transport) Accept(nc net.Conn) {
 		c.close(err)
 		t.log.Debug("connection not taken", "addr", nc.RemoteAddr().String(), "err", err)
 		if refusal(err) && t.ctx.Err() == nil {
-			t.handler.PeerRefused(nc.RemoteAddr().String(), err)
+			t.handler.PeerRefused(c.remote.Node, nc.RemoteAddr().String(), err)
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (t *Transport) welcome(c *conn) (purpose, error) {
 		}
 		return 0, err
 	}
+	c.remote = h.id // also of one that is refused
 	err = t.check(h.id, h.purpose)
 	if err == nil {
 		err = t.checkPlace(h)
@@ -104,7 +105,6 @@ func (t *Transport) welcome(c *conn) (purpose, error) {
 	if typ != frameReady {
 		return 0, unexpected(typ, payload)
 	}
-	c.remote = h.id
 	return h.purpose, t.remember(h.id)
 }
 
@@ -203,7 +203,7 @@ func (t *Transport) checkPlace(h hello) error {
 	}
 	if h.purpose == forControl {
 		if h.id.Node > t.self {
-			return fmt.Errorf("%w: node %d has to wait for node %d to connect", record.ErrRefused, h.id.Node, t.self)
+			return fmt.Errorf("%w: node %d, which node %d does not dial", ErrWrongNode, t.self, h.id.Node) // an address changed hands
 		}
 		if err := t.roomFor(h.id.Node); err != nil {
 			return err

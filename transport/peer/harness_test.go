@@ -83,7 +83,7 @@ func (r *recorder) PeerCall(ctx context.Context, from Identity, payload []byte) 
 	return r.call(ctx, from, payload)
 }
 
-func (r *recorder) PeerRefused(_ string, err error) {
+func (r *recorder) PeerRefused(_ record.NodeID, _ string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = append(r.refused, err)

@@ -250,7 +250,7 @@ func (l *link) failed(addr string, err error) {
 		l.t.log.Warn("no connection with peer", "node", l.node, "addr", addr, "err", err)
 	}
 	if refusal(err) {
-		l.t.handler.PeerRefused(addr, err)
+		l.t.handler.PeerRefused(l.node, addr, err)
 	}
 }
 

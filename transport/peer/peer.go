@@ -59,9 +59,9 @@ type Handler interface {
 	// is a *record.NotLeaderError, with the leader. The context ends with the caller's patience
 	// or the connection.
 	PeerCall(ctx context.Context, from Identity, payload []byte) ([]byte, error)
-	// PeerRefused tells that a node at addr was refused by us, or refused us, for a reason that
+	// PeerRefused tells that a node (NoNode: it did not say which) at addr was refused by us, or refused us, for a reason that
 	// does not go away by itself (see the errors of this package). A *RemoteRefusal is theirs. It may repeat.
-	PeerRefused(addr string, err error)
+	PeerRefused(node record.NodeID, addr string, err error)
 }
 
 // Limits bounds what others can make us hold and wait for. The zero value of a field means

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edged/record"
+	"edged/transport/peer"
+)
+
+// What is said of a connection that is refused holds as long as it is refused: not when it stands, not when nobody
+// wants it, not long after the last try.
+func TestRefusals_areOverWhenTheyAreOver(t *testing.T) {
+	refused := fmt.Errorf("%w: node 3 was removed", record.ErrRefused)
+	for name, tt := range map[string]struct {
+		then func(r *refusals)
+		want bool
+	}{
+		"it was tried just now":    {func(r *refusals) { time.Sleep(refusalFor / 2) }, true},
+		"it is tried again":        {func(r *refusals) { time.Sleep(refusalFor); r.add(3, "h:1", refused); time.Sleep(refusalFor) }, true},
+		"the connection stands":    {func(r *refusals) { r.forget(3) }, false},
+		"another connection does":  {func(r *refusals) { r.forget(4) }, true},
+		"nobody has tried since":   {func(r *refusals) { time.Sleep(refusalFor + time.Second) }, false},
+		"from another port, again": {func(r *refusals) { r.add(3, "h:2", refused) }, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &refusals{}
+			if !r.add(3, "h:1", refused) || r.add(3, "h:2", refused) {
+				t.Error("news is what is new, and a port is not")
+			}
+			tt.then(r)
+			all := r.all()
+			if (len(all) == 1) != tt.want || tt.want && !strings.Contains(all[0], "no connection with node 3 at h:") {
+				t.Errorf("%s: %q", name, all)
+			}
+		})
+	}
+	r := &refusals{}
+	for i := range 2 * maxProblems {
+		r.add(record.NoNode, fmt.Sprintf("host%d:1", i), refused)
+	}
+	if len(r.all()) != maxProblems {
+		t.Errorf("%d are kept", len(r.all()))
+	}
+}
+
+// A node says that there is no connection while it is refused, and no more when it stands again.
+func TestProblems_aConnectionThatStandsAgainIsNone(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	has := func() bool {
+		return strings.Contains(strings.Join(nodes[0].describeSelf().Problems, "\n"), "no connection with")
+	}
+	other := nodes[1].ident.Get().Node
+	h := peerHandler{nodes[0].Node}
+	h.PeerRefused(other, "127.0.0.1:1", fmt.Errorf("%w (another life)", peer.ErrClusterName))
+	if !has() {
+		t.Fatalf("%q", nodes[0].describeSelf().Problems)
+	}
+	nodes[0].peers.RemovePeer(other) // the connection breaks and comes again
+	if err := nodes[0].peers.SetPeer(other, nodes[1].Addrs().Native); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "nothing is said", func() bool { return !has() })
+	h.PeerRefused(other, "127.0.0.1:1", errors.Join(peer.ErrWrongNode))
+	if has() {
+		t.Error("an address that changed hands is told as a problem")
+	}
+}
