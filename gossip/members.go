@@ -199,8 +199,7 @@ func (ms *members) alive(name string, ip net.IP, port uint16, meta []byte) {
 func (ms *members) noteRivalsLocked(m Meta) {
 	for _, l := range ms.mu.names {
 		if l.Alive && l.rivals(m) {
-			ms.mu.refused++
-			ms.mu.lastWhy = fmt.Sprintf("node %d is heard from two machines that have both counted %d starts: one is a copy", m.Node, m.BootCounter)
+			ms.refuseLocked(fmt.Sprintf("node %d is heard from two machines that have both counted %d starts: one is a copy", m.Node, m.BootCounter))
 		}
 	}
 }

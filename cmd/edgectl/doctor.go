@@ -148,8 +148,9 @@ func lookAtCluster(c *cli.Context, f *findings, cl client.Admin) error {
 		})
 	}
 	wg.Wait()
+	down := downNodes(seen)
 	for i := range seen {
-		seen[i].judge(f, md.Nodes)
+		seen[i].judge(f, md.Nodes, down)
 	}
 	judgeIdentities(f, md.Nodes)
 	judgeCluster(f, md, seen)
@@ -166,10 +167,50 @@ type nodeView struct {
 
 func nodeName(n wire.Node) string { return strings.TrimSpace(fmt.Sprintf("%d %s", n.ID, n.Name)) }
 
-func (v *nodeView) judge(f *findings, all []wire.Node) {
+// downNodes are those that nobody can ask and no other node reaches in any way, each with whether its machine
+// answers all the same. A way that is shut is another matter: the node is reached by another one.
+func downNodes(seen []nodeView) map[record.NodeID]bool {
+	refused, reached := map[record.NodeID]bool{}, map[record.NodeID]bool{}
+	for _, v := range seen {
+		for _, r := range v.reach {
+			reached[r.Node] = reached[r.Node] || r.Up
+			refused[r.Node] = refused[r.Node] || strings.Contains(r.Problem, "connection refused")
+		}
+	}
+	down := map[record.NodeID]bool{}
+	for _, v := range seen {
+		if v.err != nil && !v.node.Alive && !reached[v.node.ID] {
+			down[v.node.ID] = refused[v.node.ID]
+		}
+	}
+	return down
+}
+
+// downText says of a node that is down since when, and what to do.
+func downText(n wire.Node, machineAnswers bool, now time.Time) (text, do string) {
+	text = "it is down"
+	if n.AwayMs > 0 {
+		away := time.Duration(n.AwayMs) * time.Millisecond
+		text += " since " + now.Add(-away).Format(time.DateTime) + " (" + ageText(away) + ")"
+	}
+	text += ": no other node reaches it in any way"
+	do = "start its machine, or see to its network"
+	if machineAnswers {
+		text += ", and its machine refuses connections"
+		do = "start edged there (systemctl start edged; its log says why it ended)"
+	}
+	return text, do + "; if it is gone for good, `edgectl node remove " + n.ID.String() + "`"
+}
+
+func (v *nodeView) judge(f *findings, all []wire.Node, down map[record.NodeID]bool) {
 	where := nodeName(v.node)
+	if answers, is := down[v.node.ID]; is {
+		text, do := downText(v.node, answers, time.Now())
+		f.add("node", where, verdictFailure, text, do)
+		return
+	}
 	if v.err != nil {
-		f.add("node", where, verdictFailure, "it does not answer: "+oneLine(v.err), "start it; if it is gone for good, `edgectl node remove "+v.node.ID.String()+"`")
+		f.add("node", where, verdictFailure, "it does not answer: "+oneLine(v.err), "see its log; if it is gone for good, `edgectl node remove "+v.node.ID.String()+"`")
 		return
 	}
 	for _, p := range v.desc.Problems {
@@ -186,8 +227,12 @@ func (v *nodeView) judge(f *findings, all []wire.Node) {
 				"on Wi-Fi switch power saving off on both: iw dev wlan0 set power_save off")
 		}
 	}
-	bad := 0
+	bad, ways := 0, 0
 	for _, r := range v.reach {
+		if _, is := down[r.Node]; is {
+			continue // said once, of that node
+		}
+		ways++
 		to := names[r.Node]
 		switch skew := time.Duration(r.SkewMs) * time.Millisecond; {
 		case !r.Up:
@@ -205,8 +250,8 @@ func (v *nodeView) judge(f *findings, all []wire.Node) {
 			f.add("skew", where, verdict, fmt.Sprintf("the clock of %s differs by %v", to, skew), "let one of the nodes serve time to the others (chrony), or connect them to a time server")
 		}
 	}
-	if bad == 0 && len(v.reach) > 0 {
-		f.add("network", where, verdictOK, "reaches every other node by every protocol, "+countText(len(v.reach), "way"), "")
+	if bad == 0 && ways > 0 {
+		f.add("network", where, verdictOK, "reaches every other node that is up by every protocol, "+countText(ways, "way"), "")
 	}
 }
 

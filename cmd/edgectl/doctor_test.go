@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"edged/record"
+	"edged/transport/wire"
 )
 
 // tree is a machine of files below a directory that stands for /.
@@ -115,5 +119,65 @@ func TestDoctor_syncsAndLeavesNothingBehind(t *testing.T) {
 	lookAtDisk(f, machine{"/"}, filepath.Join(dir, "none"), true)
 	if verdict, _ := verdictOf(f, "disk"); verdict != verdictFailure {
 		t.Errorf("a directory that is not there: %+v", f.all)
+	}
+}
+
+// A node that is down is said to be down, once, with the commands that help; ports and addresses are spoken of where a
+// way is shut and another one is open.
+func TestDoctor_aNodeThatIsDown(t *testing.T) {
+	all := []wire.Node{{ID: 1, Name: "pi1", Alive: true}, {ID: 2, Name: "pi2", Alive: true}, {ID: 3, Name: "pi3", AwayMs: 90_000}}
+	way := func(to record.NodeID, protocol, problem string) wire.Reach {
+		return wire.Reach{Node: to, Protocol: protocol, Addr: "h:1", Up: problem == "", Problem: problem}
+	}
+	for name, tt := range map[string]struct {
+		third     error
+		native    string // what the others hear from the third
+		gossip    string
+		wants     []string
+		wantsNone []string
+	}{
+		"killed":       {errors.New("no connection"), "dial tcp h:1: connect: connection refused", "no answer", []string{"node 3 pi3: it is down since 20", "(1m)", "systemctl start edged", "edgectl node remove 3"}, []string{"open the port", "advertise", "cannot reach"}},
+		"switched off": {errors.New("no connection"), "i/o timeout", "no answer", []string{"it is down since", "start its machine, or see to its network", "edgectl node remove 3"}, []string{"open the port", "advertise", "systemctl"}},
+		"a shut port":  {nil, "i/o timeout", "", []string{"cannot reach 3 pi3 by native", "open the port"}, []string{"is down"}},
+		"gossip alone": {errors.New("no connection"), "i/o timeout", "", []string{"it does not answer", "open the port"}, []string{"is down"}},
+		"all is well":  {nil, "", "", []string{"reaches every other node that is up by every protocol, 4 ways"}, []string{"is down", "cannot reach"}},
+	} {
+		seen := make([]nodeView, len(all))
+		for i, n := range all {
+			seen[i].node = n
+			for _, o := range all {
+				if o.ID != n.ID {
+					native, gossip := "", ""
+					if o.ID == 3 {
+						native, gossip = tt.native, tt.gossip
+					}
+					seen[i].reach = append(seen[i].reach, way(o.ID, "native", native), way(o.ID, "gossip", gossip))
+				}
+			}
+		}
+		if seen[2].err = tt.third; tt.third != nil {
+			seen[2].reach = nil
+		}
+		f := &findings{}
+		for i := range seen {
+			seen[i].judge(f, all, downNodes(seen))
+		}
+		text := ""
+		for _, x := range f.all {
+			text += x.Check + " " + x.Where + ": " + x.Text + " → " + x.Do + "\n"
+		}
+		for _, want := range tt.wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is missing:\n%s", name, want, text)
+			}
+		}
+		for _, not := range tt.wantsNone {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: %q is said:\n%s", name, not, text)
+			}
+		}
+		if strings.Count(text, "is down") > 1 {
+			t.Errorf("%s: said more than once:\n%s", name, text)
+		}
 	}
 }
