@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+	"github.com/xrash/smetrics"
 )
 
 // maxConfigFileBytes is far above any real file and keeps a mistaken path (a device, a
@@ -22,8 +25,8 @@ type Inputs struct {
 	// Flags holds the values given on the command line, by the name of the setting.
 	Flags map[string][]string
 	// LookupEnv is os.LookupEnv. An empty variable is as good as none. Variables that name
-	// no setting are left alone: container platforms put EDGED_... ones of their own into
-	// the environment.
+	// no setting are no fault (StrayVariables tells of them): container platforms put EDGED_... ones of
+	// their own into the environment.
 	LookupEnv func(string) (string, bool)
 	// File is the TOML file, "" for none. A file that is named must exist.
 	File string
@@ -187,6 +190,49 @@ func suggest(name string) string {
 		}
 	}
 	return "; `edged config show` lists all"
+}
+
+// platformService is what Kubernetes and Docker make of services whose names begin with edged.
+var platformService = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_|$)|_PORT_[0-9]+_(TCP|UDP|SCTP)(_|$)`)
+
+// StrayVariables gives a line for each variable of an environment (os.Environ) that begins with EDGED_ and names no
+// setting: most likely one was meant.
+func StrayVariables(environ []string) []string {
+	known := []string{"EDGED_CONFIG"}
+	for _, s := range Settings() {
+		known = append(known, s.Env)
+	}
+	var out []string
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "EDGED_") || value == "" || slices.Contains(known, name) || isPlatforms(name, value) {
+			continue
+		}
+		text := "the variable " + name + " names no setting and is ignored"
+		if near := nearest(name, known); near != "" {
+			out = append(out, text+"; did you mean "+near+"?")
+		} else {
+			out = append(out, text+"; `edged config show` lists all")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// isPlatforms tells that a container platform made the variable: EDGED_SERVICE_HOST, EDGED_PORT=tcp://….
+func isPlatforms(name, value string) bool {
+	return platformService.MatchString(name) || name == "EDGED_PORT" && strings.Contains(value, "://")
+}
+
+// nearest is the name that was most likely meant, empty if none is near.
+func nearest(name string, known []string) string {
+	best, closest := 0.9, ""
+	for _, k := range known {
+		if s := smetrics.JaroWinkler(strings.TrimPrefix(name, "EDGED_"), strings.TrimPrefix(k, "EDGED_"), 0.7, 4); s > best {
+			best, closest = s, k
+		}
+	}
+	return closest
 }
 
 // TOML writes the configuration as a file that Load takes, each value with its source.

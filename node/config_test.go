@@ -373,3 +373,20 @@ func TestDefaultConfig_nodeNameIsOneThatANodeMayHave(t *testing.T) {
 		}
 	}
 }
+
+func TestStrayVariables(t *testing.T) {
+	for env, want := range map[string]string{
+		"EDGED_DATA_DIR=/x": "", "EDGED_CONFIG=/x": "", "EDGED_BOGUS=": "", "HOME=/": "", "EDGEDX=1": "",
+		"EDGED_SERVICE_HOST=10.0.0.1": "", "EDGED_PORT=tcp://10.0.0.1:7400": "", "EDGED_KAFKA_PORT_9092_TCP_ADDR=10.0.0.1": "",
+		"EDGED_BOGUS=1":       "`edged config show` lists all",
+		"EDGED_PORT=7400":     "EDGED_PORT names no setting",
+		"EDGED_DATADIR=/x":    "did you mean EDGED_DATA_DIR?",
+		"EDGED_LOGLEVEL=info": "did you mean EDGED_LOG_LEVEL?",
+		"EDGED_JOINS=a:1":     "did you mean EDGED_JOIN?",
+		"EDGED_KAFKA_ADRR=:1": "did you mean EDGED_KAFKA_ADDR?",
+	} {
+		if got := strings.Join(StrayVariables([]string{env}), "\n"); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", env, got)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func newApp() *cli.App {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{
 				Name: "node", Usage: "`HOST:PORT` of a node's native listener; repeatable, any node will do",
-				EnvVars: []string{"EDGECTL_NODES"}, DefaultText: defaultNode,
+				EnvVars: []string{nodesVariable}, DefaultText: defaultNode,
 			},
 			&cli.BoolFlag{Name: "json", Usage: "print data and errors as JSON", DisableDefaultText: true},
 			&cli.DurationFlag{

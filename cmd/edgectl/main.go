@@ -51,6 +51,11 @@ func main() {
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	app := newApp()
 	app.Reader, app.Writer, app.ErrWriter = in, out, errOut
+	if !asksJSON(args) && !slices.Contains(args, completionFlag) {
+		for _, line := range strayVariables(os.Environ()) {
+			fmt.Fprintln(errOut, "edgectl: "+line)
+		}
+	}
 	err := app.RunContext(ctx, arrange(app, args))
 	if err == nil {
 		return 0
@@ -62,6 +67,21 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		fmt.Fprintln(errOut, "edgectl: "+oneLine(err))
 	}
 	return code
+}
+
+// nodesVariable is the one variable that edgectl goes by.
+const nodesVariable = "EDGECTL_NODES"
+
+// strayVariables gives a line for each variable that was meant for edgectl and is not known.
+func strayVariables(environ []string) []string {
+	var out []string
+	for _, e := range environ {
+		if name, value, _ := strings.Cut(e, "="); strings.HasPrefix(name, "EDGECTL_") && name != nodesVariable && value != "" {
+			out = append(out, "the variable "+name+" is not known and is ignored; did you mean "+nodesVariable+"?")
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // asksJSON looks at the raw command line, because the error may be that it is wrong.

@@ -79,6 +79,9 @@ func configCommand() *cli.Command {
 }
 
 func validateConfig(c *cli.Context, cfg node.Config, err error) error {
+	for _, line := range node.StrayVariables(os.Environ()) {
+		fmt.Fprintln(c.App.ErrWriter, "edged: "+line)
+	}
 	if err != nil {
 		return err
 	}

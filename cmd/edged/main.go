@@ -75,6 +75,9 @@ func serve(cfg node.Config, again func() (node.Config, error)) error {
 	defer cancel()
 
 	log, level := newLogger(cfg)
+	for _, line := range node.StrayVariables(os.Environ()) {
+		log.Warn(line)
+	}
 	cfg.Budget().Apply()
 	sd := newNotifier(os.Getenv("NOTIFY_SOCKET"), log)
 	defer sd.close()
