@@ -82,7 +82,11 @@ func (c *clock) look(age time.Duration) (news []string) {
 		if step.Abs() >= stepLarge {
 			c.calmFrom = age + stepGrace
 		}
-		news = append(news, fmt.Sprintf("the clock stepped %s by %v, it says %s now", direction(step), step.Abs().Round(time.Millisecond), now.UTC().Format(time.RFC3339)))
+		why := ""
+		if step > 0 {
+			why = ", or the machine was suspended for that long"
+		}
+		news = append(news, fmt.Sprintf("the clock stepped %s by %v%s, it says %s now", direction(step), step.Abs().Round(time.Millisecond), why, now.UTC().Format(time.RFC3339)))
 	}
 	was, first := c.trusted, !c.looked
 	c.looked, c.offset, c.age = true, offset, age
@@ -97,8 +101,8 @@ func (c *clock) look(age time.Duration) (news []string) {
 	case c.trusted && !was:
 		text := "the clock is trusted: " + c.why
 		if s := c.stamped; s.batches > 0 {
-			text += fmt.Sprintf("; before that %d batches of topics with message.timestamp.type=LogAppendTime were stamped between %s and %s",
-				s.batches, s.first.UTC().Format(time.RFC3339), s.last.UTC().Format(time.RFC3339))
+			text += fmt.Sprintf("; before that %s of topics with message.timestamp.type=LogAppendTime got times between %s and %s",
+				countText(s.batches, "batch"), s.first.UTC().Format(time.RFC3339), s.last.UTC().Format(time.RFC3339))
 		}
 		c.stamped = stampedRange{}
 		news = append(news, text)

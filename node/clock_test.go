@@ -58,7 +58,7 @@ func TestClock_bootIn1970(t *testing.T) {
 	f.after(5*time.Second, 0)
 	f.may(false)
 	f.stamp(f.now)
-	f.after(time.Minute, aDay.Sub(f.now), "stepped forwards by", "trusted: the test says so; before that 1 batches")
+	f.after(time.Minute, aDay.Sub(f.now), "stepped forwards by", "trusted: the test says so; before that 1 batch of")
 	f.may(false) // everything of the lives before looks old for a moment, perhaps because this time is wrong
 	f.after(stepGrace-time.Second, 0)
 	f.may(false)

@@ -29,6 +29,7 @@ const (
 	eventClock      = "clock"      // trusted, stepped
 	eventNetwork    = "network"    // where others find this node
 	eventConfig     = "config"     // reloaded, or refused to
+	eventProcess    = "process"    // stood still
 )
 
 // event is something that an operator wants to find again after a restart.

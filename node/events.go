@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,8 +90,19 @@ func (l *leadership) count(c partition.LeaderChange, self record.NodeID) {
 func (n *Node) noteLeadership() {
 	l := &n.leadership
 	if taken, lost, others := l.taken.Swap(0), l.lost.Swap(0), l.others.Swap(0); taken+lost+others > 0 {
-		n.notes.add(eventLeader, fmt.Sprintf("leaders changed: this node took %d partitions and gave up %d; %d have another leader elsewhere", taken, lost, others))
+		n.notes.add(eventLeader, fmt.Sprintf("leaders changed: this node took %s and gave up %d; %d have another leader elsewhere", countText(taken, "partition"), lost, others))
 	}
+}
+
+// countText is a number of things: 1 partition, 2 partitions.
+func countText[N ~int | ~int32 | ~int64](n N, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "ch"):
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // nodeText is a node for people.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"edged/metadata"
@@ -25,8 +26,10 @@ func (n *Node) runJanitor() {
 	ticker := time.NewTicker(janitorEvery)
 	defer ticker.Stop()
 	for {
+		waits := time.Now()
 		select {
 		case <-ticker.C:
+			n.noteStandstill(time.Since(waits))
 		case <-n.disk.bell:
 		case <-n.ctx.Done():
 			return
@@ -45,6 +48,18 @@ func (n *Node) runJanitor() {
 		} else if freed > 0 {
 			n.log.Info("space given back", "bytes", freed)
 		}
+	}
+}
+
+// stillLeast is the shortest standstill that is told.
+const stillLeast = 2 * time.Second
+
+// noteStandstill tells that the wait for the next turn, which is janitorEvery at most, took far longer: what was slow
+// or lost meanwhile has this reason.
+func (n *Node) noteStandstill(waited time.Duration) {
+	if still := waited - janitorEvery; still >= stillLeast {
+		n.note(eventProcess, fmt.Sprintf("this process stood still for %v to %v: it or its machine was stopped or suspended, or had no CPU; what others saw of this node meanwhile has this reason, not the disk or the network",
+			still.Round(time.Second), waited.Round(time.Second)))
 	}
 }
 

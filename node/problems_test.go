@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,5 +70,26 @@ func TestProblems_aConnectionThatStandsAgainIsNone(t *testing.T) {
 	h.PeerRefused(other, "127.0.0.1:1", errors.Join(peer.ErrWrongNode))
 	if has() {
 		t.Error("an address that changed hands is told as a problem")
+	}
+}
+
+// A wait that took far longer than it can is a process that stood still, and is told as that.
+func TestStandstill_isTold(t *testing.T) {
+	for waited, want := range map[time.Duration]string{
+		0: "", janitorEvery: "", janitorEvery + stillLeast - 1: "",
+		janitorEvery + 28*time.Second: "this process stood still for 28s to 33s",
+	} {
+		n := &Node{notes: openEventLog("", time.Now), log: slog.New(slog.DiscardHandler)}
+		n.noteStandstill(waited)
+		events, _ := n.notes.after(0)
+		got := ""
+		for _, e := range events {
+			if got = e.Text; e.Kind != eventProcess {
+				t.Errorf("an event of kind %q", e.Kind)
+			}
+		}
+		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {
+			t.Errorf("a wait of %v: %q", waited, got)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (n *Node) mayRemove(p *metadata.Picture, req wire.RemoveNodeRequest) error 
 	case n.up()[req.Node]:
 		return refused("node %d is alive; stop it first, or use --force: it is then removed when the others have what it holds", req.Node)
 	case lost > 0:
-		return refused("%d partitions have no majority without node %d, %s is one; start it again, or use --force and lose what only it has", lost, req.Node, first)
+		return refused("without node %d there is no majority of %s, such as %s; start it again, or use --force and lose what only it has", req.Node, countText(lost, "partition"), first)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (n *Node) emptied(ctx context.Context, req wire.RemoveNodeRequest) (left wi
 		case held == 0 && !(alive && n.votesOnMetadata(req.Node)):
 			return left, nil
 		case stuck && held > 0 && alive:
-			return left, refused("node %d is leaving and not removed: others have taken what they could, and %d replicas are left that no other node can take; they move when a node joins or their topics' replication is lowered, run this again then; or stop the node and run it again; --cancel takes the leaving back", req.Node, held)
+			return left, refused("node %d is leaving and not removed: others have taken what they could, and what no other node can take is left (%s); it moves when a node joins or its topics' replication is lowered, run this again then; or stop the node and run it again; --cancel takes the leaving back", req.Node, countText(held, "replica"))
 		case stuck && held > 0:
 			return left, nil
 		case time.Now().After(end):

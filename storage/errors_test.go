@@ -256,6 +256,29 @@ func TestSlowSyncIsTold(t *testing.T) {
 	})
 }
 
+// A process that stood still during a sync does not blame its disk for that.
+func TestSyncTime_aStandstillIsNotTheDisk(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gaps []time.Duration
+		slow bool
+	}{
+		"a slow disk":                   {[]time.Duration{slowLook, slowLook, slowLook, slowLook}, true},
+		"a slow disk, a busy machine":   {[]time.Duration{2 * slowLook, 2 * slowLook}, true},
+		"stopped for 28 s":              {[]time.Duration{slowLook, 28 * time.Second}, false},
+		"stopped, and then a slow disk": {[]time.Duration{28 * time.Second, slowLook, slowLook}, true},
+	} {
+		at := time.Unix(0, 0)
+		s := syncTime{last: at}
+		for _, g := range tt.gaps {
+			at = at.Add(g)
+			s.look(at)
+		}
+		if (s.took >= slowSync) != tt.slow {
+			t.Errorf("%s: it took %v", name, s.took)
+		}
+	}
+}
+
 // TestErrorsAtOpen: whatever fails while the store opens, Open returns it, in one line, and the
 // next Open finds everything.
 func TestErrorsAtOpen(t *testing.T) {

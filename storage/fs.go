@@ -275,22 +275,62 @@ func (f *diskFile) sync(op string, sync func() error) error {
 		return f.disk.pretend(f.kind, err)
 	}
 	if f.kind == kindLog {
-		began := time.Now()
-		t := time.AfterFunc(slowSync, func() {
-			f.disk.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log takes longer than %v", slowSync)})
-		})
-		defer func() {
-			if !t.Stop() {
-				took := time.Since(began)
-				f.disk.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log took %v", took.Round(time.Millisecond)), Took: took})
-			}
-		}()
+		defer f.disk.watchSync()()
 	}
 	err := sync()
 	if err == nil && f.kind == kindTable {
 		f.disk.failures.Store(0)
 	}
 	return f.disk.written(f.name, f.kind, op, err)
+}
+
+// slowLook is how often a sync that goes on is looked at.
+const slowLook = slowSync / 4
+
+// syncTime is how long a sync has taken. A gap between two looks that is longer than it should be is time in which
+// this process stood still (it was stopped, or its machine), and no fault of the disk.
+type syncTime struct {
+	last time.Time
+	took time.Duration
+}
+
+func (s *syncTime) look(now time.Time) time.Duration {
+	s.took += min(now.Sub(s.last), 2*slowLook)
+	s.last = now
+	return s.took
+}
+
+// watchSync tells of a sync that is slow, while it lasts and at its end, which the returned function is told.
+func (d *disk) watchSync() (end func()) {
+	var mu sync.Mutex
+	var slow, over bool
+	s := syncTime{last: time.Now()}
+	var t *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(slowLook, func() {
+		mu.Lock()
+		news := false
+		if !over {
+			news = s.look(time.Now()) >= slowSync && !slow
+			slow = slow || news
+			t.Reset(slowLook)
+		}
+		mu.Unlock()
+		if news {
+			d.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log takes longer than %v", slowSync)})
+		}
+	})
+	return func() {
+		t.Stop()
+		mu.Lock()
+		over = true
+		took, told := s.look(time.Now()), slow
+		mu.Unlock()
+		if told {
+			d.event(Event{Kind: EventSlowDisk, Text: fmt.Sprintf("a sync of the log took %v", took.Round(time.Millisecond)), Took: took})
+		}
+	}
 }
 
 // SyncTo hands a prefix to the system; its errors come back with the next Sync.
