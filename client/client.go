@@ -281,9 +281,9 @@ func (c *Client) Offsets(ctx context.Context, topic string, partition int32, at 
 	return c.offsets(ctx, record.TopicPartition{Topic: topic, Partition: partition}, at, record.NoEpoch)
 }
 
-// staleFor is how long the offsets that a leader of an earlier epoch names are not believed: it hears of its
-// successor within record.Doubt. After that they are those of another topic under the same name.
-const staleFor = 2 * record.Doubt
+// staleFor is how long the offsets that a leader of an earlier epoch names are not believed: within that time one
+// that was cut off misses its majority. After it they are those of another topic under the same name.
+const staleFor = 5 * time.Second
 
 // offsets asks the leader of a partition, for somebody who has heard of epoch.
 func (c *Client) offsets(ctx context.Context, tp record.TopicPartition, at int64, epoch record.Epoch) (resp wire.OffsetsResponse, err error) {
@@ -295,6 +295,7 @@ func (c *Client) offsets(ctx context.Context, tp record.TopicPartition, at int64
 		}
 		c.distrust(tp, route.tried)
 		c.stats.retries.Add(1)
+		_, _ = c.fetchTopic(ctx, tp.Topic, "") // it may be another one, whose epochs begin anew
 		if !c.sleep(ctx, maxBackoff) {
 			return resp, outOfTime(ctx, wire.APIOffsets, record.ErrNoLeader, nil)
 		}

@@ -41,6 +41,30 @@ func TestProduce_recordOfADeletedTopicStaysOutOfItsSuccessor(t *testing.T) {
 	})
 }
 
+// The epochs of a topic that is made under an old name begin anew: where it begins and ends is believed at once.
+func TestOffsets_ofATopicMadeAnewAreBelievedAtOnce(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, c *fakeCluster) {
+		c.addTopic("t", 1)
+		cl := c.client()
+		for range 5 {
+			c.partition("t", 0).move(1)
+		}
+		if _, err := cl.Offsets(t.Context(), "t", 0, wire.AtEnd); err != nil {
+			t.Fatal(err)
+		}
+		c.addTopic("t", 1)
+		c.partition("t", 0).move(1)
+		began := time.Now()
+		r, err := cl.Offsets(t.Context(), "t", 0, wire.AtEnd)
+		if err != nil || r.Epoch != c.partition("t", 0).epoch {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
 // A leader that has not heard of the new topic yet is waited for.
 func TestProduce_nodeThatOnlyKnowsTheOldTopicIsWaitedFor(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, c *fakeCluster) {
