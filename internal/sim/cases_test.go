@@ -98,6 +98,31 @@ func mislead(w *world, l *life, p *part, cut time.Time) {
 	}
 }
 
+// A clone that has been started, and refused, more often than the true node goes off without a word: in gossip it is
+// the newer life for a minute or more. The true node is found all the same when it restarts.
+func TestClone_withMoreStartsDoesNotHideTheTrueNode(t *testing.T) {
+	runCase(t, 6, profile{nodes: []int{3}, steps: 1, pause: time.Second, actions: []action{{1, func(w *world) {
+		w.await(liveWithin, w.connected)
+		cloneMet(w, false)
+		c := w.machines[len(w.machines)-1]
+		for range 3 {
+			if !c.clone || !w.await(endsWithin, func() bool { return ended(c.life) }) {
+				w.fail(lawClone, "no clone, or it runs on")
+				return
+			}
+			c.powerCut(100)
+			w.boot(c)
+		}
+		time.Sleep(300 * time.Millisecond) // it has been heard, and has not said farewell
+		c.powerCut(0)
+		c.of.powerCut(100)
+		w.boot(c.of)
+		if !w.await(8*time.Second, w.meet) {
+			w.fail(lawLive, "%s is not found when it is back", c.of.name)
+		}
+	}}}})
+}
+
 // Five nodes, two of them stopped, and one loses power while the other two go on: what these three acknowledged has
 // to be known when the two come back and two that had it are stopped.
 func TestPowerCut_ofOneOfThreeThatGoOnLosesNothing(t *testing.T) {

@@ -55,7 +55,7 @@ func (t *Transport) place(c *conn, p purpose) error {
 	case forKnock:
 		t.mu.Lock()
 		if l := t.mu.links[c.remote.Node]; l != nil {
-			l.wakeUp()
+			l.knockedFrom(c.nc.RemoteAddr())
 		}
 		t.mu.Unlock()
 		c.close(errKnocked)

@@ -6,7 +6,8 @@
 // Two nodes share two TCP connections on the native port, so that a large append on a slow
 // link never holds up a beat or a vote. The node with the lower id dials both; the higher one
 // knocks (a dial that says who it is and ends) when it starts or has lost a connection, so
-// that the lower one dials at once, and learns from a refused knock that the process is gone.
+// that the lower one dials at once, also on the host that the knock came from, and learns from a refused
+// knock that the process is gone.
 //
 //	node 3 (dials)                              node 8
 //	link 8                                      link 3

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -17,12 +19,15 @@ type link struct {
 	next chan *conn    // from Accept to run: a control connection that counts; the newest one only, put under Transport.mu
 	wake chan struct{} // holds a token when shared has changed or the peer has knocked
 	pace pacer         // of the dials; run's own
+	at   string        // the place where the last dial found the peer; run's own
 
 	shared struct { // guarded by Transport.mu
 		wanted  bool
 		addr    string // not empty if wanted
+		knocked string // the host that the peer last knocked from
 		session *session
 		lastErr string
+		told    map[string]string // the last error at each address, for the log; at most maxTold
 	}
 }
 
@@ -44,6 +49,27 @@ func (l *link) target() string {
 	l.t.mu.Lock()
 	defer l.t.mu.Unlock()
 	return l.shared.addr
+}
+
+// places are where the peer may be, "" if nobody wants it: at the address that was given, and on the host that
+// it knocked from. The address is what somebody has heard, and may be that of a clone which is gone: a knock is
+// the peer itself.
+func (l *link) places() []string {
+	l.t.mu.Lock()
+	defer l.t.mu.Unlock()
+	given := l.shared.addr
+	if host, port, err := net.SplitHostPort(given); err == nil && l.shared.knocked != "" && l.shared.knocked != host {
+		return []string{given, net.JoinHostPort(l.shared.knocked, port)}
+	}
+	return []string{given}
+}
+
+// knockedFrom notes a knock, so that the peer is dialed at once.
+func (l *link) knockedFrom(remote net.Addr) {
+	if host, _, err := net.SplitHostPort(remote.String()); err == nil {
+		l.shared.knocked = host
+	}
+	l.wakeUp()
 }
 
 // run takes the link through its sessions until the transport closes or nobody wants it any more.
@@ -88,7 +114,7 @@ func (l *link) begin(c *conn) *session {
 	if l.dials() && !l.shared.wanted {
 		return nil
 	}
-	l.shared.session, l.shared.lastErr = s, ""
+	l.shared.session, l.shared.lastErr, l.shared.told = s, "", nil
 	return s
 }
 
@@ -108,11 +134,12 @@ func (l *link) connect() *conn {
 }
 
 func (l *link) dialUntilUp() *conn {
-	for {
+	for try := 0; ; try++ {
 		if !l.pace.rest(l.t.ctx, l.wake) {
 			return nil
 		}
-		addr := l.target()
+		places := l.places()
+		addr := places[try%len(places)]
 		if addr == "" {
 			if l.retire() {
 				return nil
@@ -121,6 +148,7 @@ func (l *link) dialUntilUp() *conn {
 		}
 		c, err := l.t.dial(l.t.ctx, addr, forControl, l.node)
 		if err == nil {
+			l.at = addr
 			return c
 		}
 		l.failed(addr, err)
@@ -164,6 +192,9 @@ func (l *link) afterLoss() (c *conn, refused bool) {
 	addr := l.target()
 	if addr == "" {
 		return nil, false
+	}
+	if slices.Contains(l.places(), l.at) {
+		addr = l.at
 	}
 	ctx, cancel := context.WithTimeout(l.t.ctx, l.t.limits.Probe)
 	defer cancel()
@@ -243,8 +274,11 @@ func (l *link) failed(addr string, err error) {
 	}
 	text := err.Error()
 	l.t.mu.Lock()
-	news := l.shared.lastErr != text
-	l.shared.lastErr = text
+	news := l.shared.told[addr] != text
+	if l.shared.told == nil || len(l.shared.told) >= maxTold {
+		l.shared.told = map[string]string{}
+	}
+	l.shared.told[addr], l.shared.lastErr = text, text
 	l.t.mu.Unlock()
 	if news && !errors.Is(err, ErrNotConnected) { // data was faster than control; it comes again
 		l.t.log.Warn("no connection with peer", "node", l.node, "addr", addr, "err", err)
@@ -253,6 +287,9 @@ func (l *link) failed(addr string, err error) {
 		l.t.handler.PeerRefused(l.node, addr, err)
 	}
 }
+
+// maxTold bounds the addresses of a peer of which is remembered what the log was told.
+const maxTold = 8
 
 // isRefused tells that the machine answered and nobody listens there.
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

@@ -190,7 +190,7 @@ func (t *Transport) RemovePeer(node record.NodeID) {
 	l := t.mu.links[node]
 	var s *session
 	if l != nil {
-		l.shared.wanted, l.shared.addr = false, ""
+		l.shared.wanted, l.shared.addr, l.shared.knocked = false, "", ""
 		s = l.shared.session
 		l.wakeUp()
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,6 +249,60 @@ func TestReturnIsQuickOnBothSides(t *testing.T) {
 			a.rec.wantEvents(t, fmt.Sprint("up ", old), fmt.Sprint("gone ", old), fmt.Sprint("up ", old+1))
 		})
 	}
+}
+
+// What others have heard of a node may be the address of a clone that went off without a word. A node that knocks is
+// found where it knocked from, with both connections, and again after each loss.
+func TestNodeThatKnocksIsFoundWhereItIs(t *testing.T) {
+	bubble(t, func(t *testing.T, n *memnet.Network) {
+		warned := new(warnings)
+		a := start(t, n, identity(1, 1), func(c *Config) { c.Logger = slog.New(warned) })
+		defer a.stop()
+		off := n.Host("clone")
+		off.PowerOff()
+		var want []string
+		for counter := uint64(1); counter < 4; counter++ {
+			b := startOn(t, n, fmt.Sprint("place", counter), identity(2, counter))
+			if err := errors.Join(a.SetPeer(2, "clone:7400"), b.SetPeer(1, a.addr)); err != nil {
+				t.Fatal(err)
+			}
+			pass(10 * time.Second)
+			want = append(want, fmt.Sprint("up ", 2000+counter))
+			a.rec.wantLives(t, want...)
+			if !a.Send(2, 0, Data, text("large")) {
+				t.Error("not sent")
+			}
+			pass(time.Second)
+			if got := b.rec.got(Data); !slices.Equal(got, []string{"large"}) {
+				t.Errorf("by the data connection came %q", got)
+			}
+			a.session(2).control.close(errors.New("test"))
+			pass(10 * time.Second)
+			want = append(want, fmt.Sprint("down ", 2000+counter), fmt.Sprint("up ", 2000+counter))
+			a.rec.wantLives(t, want...)
+			b.kill()
+			synctest.Wait()
+			want = append(want, fmt.Sprint("down ", 2000+counter))
+		}
+		before := warned.count.Load()
+		pass(10 * time.Minute)
+		if said := warned.count.Load() - before; said > 4 {
+			t.Errorf("two places where nobody is are worth %d lines", said)
+		}
+	})
+}
+
+// warnings counts lines of the log.
+type warnings struct {
+	slog.Handler
+	count atomic.Int64
+}
+
+func (*warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (w *warnings) Handle(context.Context, slog.Record) error {
+	w.count.Add(1)
+	return nil
 }
 
 func TestBothRestartTogether(t *testing.T) {

@@ -133,7 +133,7 @@ func (s *session) data() {
 		if err == nil {
 			pace.measure(s.serveData(c))
 		} else {
-			s.link.failed(s.link.target(), fmt.Errorf("data connection: %w", err))
+			s.link.failed(s.at(), fmt.Errorf("data connection: %w", err))
 			pace.slower()
 		}
 		if s.link.dials() {
@@ -160,11 +160,7 @@ func (s *session) awaitData() (*conn, error) {
 }
 
 func (s *session) dialData() (*conn, error) {
-	addr := s.link.target()
-	if addr == "" {
-		return nil, errRemoved
-	}
-	c, err := s.t.dial(s.ctx, addr, forData, s.remote.Node)
+	c, err := s.t.dial(s.ctx, s.at(), forData, s.remote.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +172,9 @@ func (s *session) dialData() (*conn, error) {
 	}
 	return c, nil
 }
+
+// at is where the other end of the session is.
+func (s *session) at() string { return s.control.nc.RemoteAddr().String() }
 
 // serveData reads c until it is lost and tells how long it lasted.
 func (s *session) serveData(c *conn) time.Duration {
