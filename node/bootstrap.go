@@ -152,6 +152,18 @@ func (n *Node) resume(cluster record.ClusterID) error {
 	return nil
 }
 
+// aloneText warns of a node that is alone in its cluster and whose settings name others, "" if that is not so: most
+// often it was started without them once, and was a cluster of one from then on.
+func (n *Node) aloneText() string {
+	named := n.cfg.BootstrapExpect > 1 || n.cfg.BootstrapExpect == 0 && len(n.cfg.Join) > 0
+	p := n.machine.Picture()
+	if !named || n.host.Load() == nil || !n.caughtUp() || len(p.NodesSorted()) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("this node is alone in its cluster %v and never joins another one, though it has join or bootstrap-expect: a node stays in the cluster that it first formed or joined. "+
+		"To join another: copy what it holds (`edgectl --json consume TOPIC`), stop it, move %s away, start it. To stay alone: take the two settings away", p.ClusterID(), n.cfg.DataDir)
+}
+
 // bootstrapStep looks around once. done is true when the node is a member.
 func (n *Node) bootstrapStep() (done bool, err error) {
 	state, proposal := n.formation()

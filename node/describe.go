@@ -259,6 +259,9 @@ func (n *Node) describeSelf() wire.NodeDescription {
 	if p := n.place.Load(); p.waits {
 		d.Problems = append(d.Problems, p.why)
 	}
+	if text := n.aloneText(); text != "" {
+		d.Problems = append(d.Problems, text)
+	}
 	d.Problems = append(d.Problems, n.troubleWithOthers()...)
 	if h := n.host.Load(); h != nil && h.DiskFull() {
 		d.Problems = append(d.Problems, fmt.Sprintf("the disk has less than %d MiB free: no records are taken until there is more", keepFree>>20))

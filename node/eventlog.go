@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // memory.
 const (
 	maxEvents      = 500
-	maxEventText   = 400       // bytes
+	maxEventText   = 600       // bytes
 	maxEventsFile  = 256 << 10 // bytes
 	eventsEvery    = time.Minute
 	eventsFileName = "events.jsonl"
@@ -79,7 +80,7 @@ func openEventLog(path string, now func() time.Time) *eventLog {
 
 func (l *eventLog) add(kind, text string) {
 	if len(text) > maxEventText {
-		text = text[:maxEventText]
+		text = strings.ToValidUTF8(text[:maxEventText-len("…")], "") + "…"
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,6 +21,21 @@ func TestOperations_explainsEveryMetricAndEvent(t *testing.T) {
 	}
 
 	tn := startNode(t, 0)
+	awaitReady(t, tn)
+	families, err := tn.metrics.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, f := range families {
+		there[f.GetName()] = true
+	}
+	// Who watches for a value has to know that it is absent at first.
+	for _, m := range regexp.MustCompile("(?m)^\\| `(edged_[a-z_]+)` \\| (.*)$").FindAllStringSubmatch(string(text), -1) {
+		if said := strings.Contains(m[2], "absent until"); said == there[m[1]] {
+			t.Errorf("%s: a fresh node has it: %v; docs/operations.md says that it may be absent: %v", m[1], there[m[1]], said)
+		}
+	}
 	descs := make(chan *prometheus.Desc)
 	go func() { tn.metrics.registry.Describe(descs); close(descs) }()
 	has := map[string]bool{}

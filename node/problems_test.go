@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,6 +92,41 @@ func TestStandstill_isTold(t *testing.T) {
 		}
 		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {
 			t.Errorf("a wait of %v: %q", waited, got)
+		}
+	}
+}
+
+// A node that was a cluster of one once and is started as if to join others says so: as an event, in the log, and to
+// everybody who asks for its problems.
+func TestAlone_isSaid(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := startNodeIn(t, dir, 0)
+	awaitReady(t, n)
+	n.stop()
+	for name, tt := range map[string]struct {
+		expect int
+		join   []string
+		want   bool
+	}{
+		"as it was":          {0, nil, false},
+		"alone by its word":  {1, []string{"127.0.0.1:1"}, false},
+		"as if to join":      {0, []string{"127.0.0.1:1"}, true},
+		"as if to form anew": {3, []string{"127.0.0.1:1"}, true},
+	} {
+		n := startNodeIn(t, dir, tt.expect, tt.join...)
+		awaitReady(t, n)
+		told := func() bool {
+			return strings.Contains(strings.Join(n.describeSelf().Problems, "\n"), "move "+dir+" away")
+		}
+		if tt.want {
+			await(t, name, func() bool { return told() && noted(n, "never joins another one") })
+		} else if n.wake(); told() {
+			t.Errorf("%s: %q", name, n.describeSelf().Problems)
+		}
+		n.stop()
+		if err := os.Remove(filepath.Join(dir, eventsFileName)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type reconciler struct {
 	asked int       // how often it has
 	mender
 	readmitAsked time.Time
+	aloneTold    bool
 }
 
 // notYet are the groups whose assignment was read from a copy of the metadata that may be older than
@@ -110,6 +111,10 @@ func (r *reconciler) look() (more bool) {
 		n.gossip.RetainLeaders(func(g record.GroupID) bool { _, ok := p.Group(g); return ok })
 	}
 	r.count = p.PartitionCount()
+	if text := n.aloneText(); text != "" && !r.aloneTold {
+		r.aloneTold = true
+		n.note(eventConfig, text)
+	}
 	more = n.unnamed.flush(n, false)
 	more = r.register(p) || more
 	r.partitions(p, asOf)

@@ -304,8 +304,12 @@ func (b *fakeBroker) DescribeNode(_ context.Context, node record.NodeID) (wire.N
 	if node == record.NoNode {
 		node = fakeNode
 	}
+	self := b.nodes()[node-fakeNode]
+	if node == deadNode+1 {
+		self.Leaders = 1 // which the first node has not heard of yet
+	}
 	return wire.NodeDescription{
-		Node: b.nodes()[node-fakeNode], Instance: "i1", State: "member", BootCounter: 4, UptimeMs: 61_000, DataBytes: 2048, DiskFree: 8 << 30,
+		Node: self, Instance: "i1", State: "member", BootCounter: 4, UptimeMs: 61_000, DataBytes: 2048, DiskFree: 8 << 30,
 		Device: wire.DeviceStatus{MemoryBudget: 64 << 20, MemoryFrom: "--memory-limit", MemoryUsed: 52 << 20, DiskTotal: 16 << 30, DiskLow: true,
 			Written: 3 << 30, WrittenPerDay: 1 << 30, Amplification: 210, WearDays: 900, ClockTrusted: true, Clock: "synchronised", Now: 1_800_000_000_000},
 		Peers:      []wire.PeerStatus{{ID: deadNode, Addr: "pi2:7400", Problem: "connection refused"}},

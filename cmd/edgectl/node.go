@@ -29,6 +29,7 @@ func nodeList(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
+		askForLeaders(ctx, cl, md.Nodes)
 		if c.Bool("json") {
 			return printJSON(c.App.Writer, md.Nodes)
 		}
@@ -45,6 +46,21 @@ func nodeList(c *cli.Context) error {
 			}
 		}
 		return nil
+	})
+}
+
+// askForLeaders lets each node that is alive say itself how many partitions it leads: others, above all one that has
+// just joined, hear of new leaders a moment later. Who does not answer soon is counted by what the first one knows.
+func askForLeaders(ctx context.Context, cl client.Admin, nodes []wire.Node) {
+	ctx, cancel := context.WithTimeout(ctx, disksPatience)
+	defer cancel()
+	each(len(nodes), func(i int) {
+		if !nodes[i].Alive {
+			return
+		}
+		if d, err := cl.DescribeNode(ctx, nodes[i].ID); err == nil {
+			nodes[i].Leaders = d.Leaders
+		}
 	})
 }
 

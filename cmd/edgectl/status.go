@@ -33,7 +33,8 @@ func statusCommand() *cli.Command {
 					DiskFree  int64             `json:"disk_free_bytes"` // the same
 					Device    wire.DeviceStatus `json:"device"`
 					Disks     []diskTrouble     `json:"disk_troubles"` // of any node that answers
-				}{st, node.ID, node.DataBytes, node.DiskFree, node.Device, append([]diskTrouble{}, troubles...)})
+					Problems  []string          `json:"problems"`      // of the node that answered
+				}{st, node.ID, node.DataBytes, node.DiskFree, node.Device, append([]diskTrouble{}, troubles...), append([]string{}, node.Problems...)})
 			}
 			t := newTable("cluster", fmt.Sprintf("%s (%s)", orDash(st.Cluster), orDash(st.ClusterID)))
 			t.row("nodes", fmt.Sprintf("%d, %d alive", st.Nodes, st.NodesAlive))
@@ -50,12 +51,15 @@ func statusCommand() *cli.Command {
 					t.row("disk of "+strings.TrimSpace(fmt.Sprintf("%d %s", d.Node, d.Name)), d.text())
 				}
 			}
+			for _, p := range node.Problems {
+				t.row("problem", p)
+			}
 			return t.print(c.App.Writer)
 		})
 	}), statusHelp)
 }
 
-const statusHelp = `Memory, disk, wear and clock are those of the node that answers. The others that are connected with it
+const statusHelp = `Memory, disk, wear, clock and problems are those of the node that answers; doctor asks every node. The others that are connected with it
 are asked for their disks, two seconds long at the most, and named if one is full or does not answer.`
 
 // deviceRows are the lines about the machine under a node.
