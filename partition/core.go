@@ -322,6 +322,7 @@ func (c *Core) step(g *group, m *pb.Message) {
 			c.log.Warn("raft message refused", "group", g.id, "type", m.GetType(), "err", err)
 		}
 	})
+	g.heartbeatAnswered = g.heartbeatAnswered || m.GetType() == pb.MsgHeartbeatResp
 	c.touch(g, true)
 }
 

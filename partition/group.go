@@ -100,6 +100,8 @@ type group struct {
 	transferUntil  Time
 	snapshots      []snapshotWait
 	reason         string // why the leader changes, for people
+
+	heartbeatAnswered bool // in this turn, by a follower
 }
 
 // tailEntry is what the Core remembers of an entry until it is applied.

@@ -118,13 +118,15 @@ func (l *laws) frame(i int, b []byte) {
 	}
 }
 
-// asks: a request for votes speaks for a log, and a term, that are on the candidate's disk (law 5).
+// asks: a request for votes speaks for a log, and a term, that are on the candidate's disk (law 5). The same commit may
+// have put a later leader's entries in the place of that log's end: who grants the vote would do so for these as well.
 func (l *laws) asks(i int, g record.GroupID, m *pb.Message) {
 	at := l.s.nodes[i].store.groups[g]
 	if l.harmOnly {
 		return
 	}
-	if at == nil || m.GetType() == pb.MsgVote && at.state.HardState.Term < m.GetTerm() || at.last() < m.GetIndex() {
+	if at == nil || m.GetType() == pb.MsgVote && at.state.HardState.Term < m.GetTerm() ||
+		at.lastTerm() < m.GetLogTerm() || at.lastTerm() == m.GetLogTerm() && at.last() < m.GetIndex() {
 		l.s.fail("node %d group %d: %v of term %d with entry %d left before its save", i+1, g, m.GetType(), m.GetTerm(), m.GetIndex())
 	}
 }

@@ -96,6 +96,13 @@ func (s *memStore) apply(u storage.Update) error {
 
 func (g *memGroup) last() uint64 { return g.state.Base.Index + uint64(len(g.entries)) }
 
+func (g *memGroup) lastTerm() uint64 {
+	if n := len(g.entries); n > 0 {
+		return g.entries[n-1].Term
+	}
+	return g.state.Base.Term
+}
+
 func (s *memStore) Groups() []storage.GroupState {
 	var out []storage.GroupState
 	for _, g := range s.groups {

@@ -256,7 +256,7 @@ func TestProduce_duplicateOfARefusedBatchIsNotAnsweredAsDone(t *testing.T) {
 
 // A retry that meets a new leader, which has the batch and has not committed it, is answered when it is.
 func TestProduce_duplicateOfAnEarlierEpochIsAnsweredAtItsCommit(t *testing.T) {
-	s := newSim(t, 16, 3)
+	s := newSim(t, 24, 3)
 	s.ready(1)
 	s.put(1, 1)
 	l := s.leader(1)

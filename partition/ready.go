@@ -46,7 +46,7 @@ func (c *Core) ready(g *group) {
 		c.settleRole(g)
 		c.readStates(g, rd.ReadStates)
 	}
-	g.dirty, g.stepped = queued, false
+	g.dirty, g.stepped, g.heartbeatAnswered = queued, false, false
 	c.stand(g)
 	c.publish(g)
 	c.followUp(g)

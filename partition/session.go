@@ -440,13 +440,14 @@ func (c *Core) send(g *group, m *pb.Message) {
 
 // onlyCommit tells that a message says nothing to a replica but how far a partition is committed. The
 // next append or heartbeat says it as well, and only what serves reads or decides would need it
-// earlier: a follower does neither.
+// earlier: a follower does neither. What Raft sends because of an answer to a heartbeat is more: it finds out
+// about entries that were lost on their way.
 func (g *group) onlyCommit(m *pb.Message) bool {
-	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || g.machine != nil {
+	if m.GetType() != pb.MsgApp || len(m.GetEntries()) > 0 || g.machine != nil || g.heartbeatAnswered {
 		return false
 	}
 	pr, ok := g.progress(record.ReplicaID(m.GetTo()))
-	return ok && pr.State == tracker.StateReplicate && pr.Match == m.GetIndex() && pr.Match == g.log.last
+	return ok && pr.State == tracker.StateReplicate
 }
 
 // nameMember adds the receiver of a base record to its configuration. A replica that was added
