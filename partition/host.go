@@ -351,14 +351,16 @@ func (h *Host) OldestSave() time.Duration {
 
 func (h *Host) now() Time { return time.Since(h.start) }
 
-// runCore is the core goroutine: all that waits makes one turn.
+// runCore is the core goroutine: all that waits makes one turn. Its timer is only set anew when it has rung or is to
+// ring earlier. A turn too many now and then costs less than a timer that is set in every turn: a thread that
+// sleeps until the next timer would have to be woken for it each time.
 func (h *Host) runCore() {
-	timer := time.NewTimer(0)
+	rings := h.now()
+	timer := time.AfterFunc(0, func() { signal(h.inbox.wake) })
 	defer timer.Stop()
 	for {
 		select {
 		case <-h.inbox.wake:
-		case <-timer.C:
 		case <-h.stop:
 			h.endCore()
 			return
@@ -369,7 +371,10 @@ func (h *Host) runCore() {
 		h.core.Flush(h.now())
 		h.turns.Add(1)
 		h.handSaves()
-		timer.Reset(h.core.NextWake() - h.now())
+		if next, now := h.core.NextWake(), h.now(); next < rings || rings <= now {
+			rings = next
+			timer.Reset(next - now)
+		}
 	}
 }
 
