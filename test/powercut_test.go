@@ -231,7 +231,11 @@ func TestSlowCard_stallsCostNoElectionStorm(t *testing.T) {
 	for _, s := range l.mu.sighted {
 		epochs[s.partition] = max(epochs[s.partition], s.epoch)
 	}
-	t.Logf("%d stalls: %s; longest gap of a partition %v, epochs %v", stalls, r, r.longestGap().Round(time.Millisecond), epochs)
+	paused := 0
+	for _, n := range cs.nodes {
+		paused += strings.Count(n.logText(), "pauses again and again")
+	}
+	t.Logf("%d stalls: %s; longest gap of a partition %v, epochs %v; %d links were held to pause", stalls, r, r.longestGap().Round(time.Millisecond), epochs, paused)
 	noErrors(t, r.errs)
 	if gap := r.longestGap(); gap > slowCardGap {
 		t.Errorf("for %v a partition had no acknowledgement", gap)
