@@ -73,9 +73,12 @@ func (n *Node) metadataLeader() record.NodeID {
 
 func (n *Node) describeTopic(t *metadata.Topic) wire.Topic {
 	out := wire.Topic{Name: t.Name, ID: t.ID.String(), Configs: t.Configs.Map(), Partitions: make([]wire.Partition, len(t.Partitions))}
+	up := n.up()
 	for i, part := range t.Partitions {
 		out.Replication = max(out.Replication, int16(len(part.Replicas)))
-		out.Partitions[i] = n.describePartition(int32(i), part)
+		d := n.describePartition(int32(i), part)
+		d.InSync = n.inSync(part.Group, &d, up)
+		out.Partitions[i] = d
 	}
 	return out
 }
@@ -203,13 +206,8 @@ func one(b bool) int32 {
 // health tells what a partition lacks.
 func (n *Node) health(p *metadata.Picture, t *metadata.Topic, number int32, part *metadata.Partition, up map[record.NodeID]bool) (leaderless, under bool) {
 	d := n.describePartition(number, part)
-	live := 0
-	for _, v := range d.Voters {
-		if up[v] && slices.Contains(d.Replicas, v) {
-			live++
-		}
-	}
-	return d.Leader == record.NoNode, live < len(part.Replicas) || live < wantedReplicas(t, p)
+	synced := len(n.inSync(part.Group, &d, up))
+	return d.Leader == record.NoNode, synced < len(part.Replicas) || synced < wantedReplicas(t, p)
 }
 
 // wantedReplicas is how many replicas the topic's setting asks for now.

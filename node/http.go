@@ -129,6 +129,7 @@ func newMetrics(n *Node) *metrics {
 	gauge("edged_replicas", "Groups with a replica here.", core(func(s partition.Status) float64 { return float64(s.Groups) }))
 	gauge("edged_leaders", "Groups led here.", core(func(s partition.Status) float64 { return float64(s.Led) }))
 	gauge("edged_leaderless", "Groups here that have no leader.", core(func(s partition.Status) float64 { return float64(s.Leaderless) }))
+	gauge("edged_under_replicated", "Partitions led here that have fewer replicas in sync than they should.", func() float64 { return float64(n.underReplicatedHere()) })
 	gauge("edged_awake", "Groups here that are ticked.", core(func(s partition.Status) float64 { return float64(s.Awake) }))
 	gauge("edged_consumer_groups", "Consumer groups with members that this node coordinates.", func() float64 { g, _ := n.groups.counts(); return float64(g) })
 	gauge("edged_consumer_group_members", "Members of those.", func() float64 { _, m := n.groups.counts(); return float64(m) })

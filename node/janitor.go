@@ -41,6 +41,7 @@ func (n *Node) runJanitor() {
 			continue
 		}
 		n.host.Load().LookForRoom()
+		n.lookForLag()
 		n.applyRetention(n.opts.Wall())
 		n.trimOldest()
 		if freed, err := n.store.Reclaim(); err != nil {

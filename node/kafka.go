@@ -260,11 +260,7 @@ func (n *Node) kafkaTopic(t *metadata.Topic, up map[record.NodeID]bool) kafka.To
 	for i, mp := range t.Partitions {
 		d := n.describePartition(int32(i), mp)
 		p := kafka.Partition{Leader: d.Leader, Epoch: d.Epoch, Replicas: d.Replicas, Adding: nodesOf(mp.Adding), Removing: nodesOf(mp.Removing)}
-		for _, v := range d.Voters {
-			if (up[v] || v == d.Leader) && slices.Contains(d.Replicas, v) {
-				p.ISR = append(p.ISR, v)
-			}
-		}
+		p.ISR = n.inSync(mp.Group, &d, up)
 		for _, r := range d.Replicas {
 			if !up[r] {
 				p.Offline = append(p.Offline, r)

@@ -122,6 +122,7 @@ type Node struct {
 	refusals  refusals
 	strangers problems // that the log was told of
 	unnamed   unnamed
+	lags      lags
 
 	ctx    context.Context // ends when Run begins to stop
 	cancel context.CancelFunc

@@ -31,6 +31,7 @@ const (
 	opEvents   byte = 8  // wire.EventsRequest -> []wire.NodeEvent
 	opNetwork  byte = 9  // nothing -> []wire.Reach
 	opReadmit  byte = 10 // nothing -> readmission
+	opLagging  byte = 11 // lagCall -> nothing
 )
 
 // infoAnswer is what a node says of itself beyond its identity.
@@ -168,6 +169,8 @@ func (h peerHandler) PeerCall(ctx context.Context, from peer.Identity, payload [
 		answer, err = h.n.eventsFor(ctx, from, body)
 	case opReadmit:
 		answer, err = h.n.readmit(from)
+	case opLagging:
+		answer, err = h.n.laggingFor(from, body)
 	case opTrim:
 		answer, err = h.n.trimFor(from, body)
 	default:

@@ -99,6 +99,7 @@ type group struct {
 	transferTo     record.ReplicaID // 0 while no transfer is under way
 	transferUntil  Time
 	snapshots      []snapshotWait
+	sync           syncMarks
 	reason         string // why the leader changes, for people
 
 	heartbeatAnswered bool // in this turn, by a follower

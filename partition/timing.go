@@ -40,6 +40,9 @@ type Timing struct {
 	// DiskSlow and DiskStalled bound one commit of the log writer: past the first no new
 	// leadership is taken, past the second it is given away.
 	DiskSlow, DiskStalled time.Duration
+	// InSync is the lag, in time, of which a replica still counts as in sync: its leader knows that it has what the
+	// leader had then. Kafka's replica.lag.time.max.ms, by another clock: up to twice as long passes before it is noticed.
+	InSync time.Duration
 }
 
 // DefaultTiming is what nodes run with.
@@ -53,7 +56,7 @@ func DefaultTiming() Timing {
 		CampaignRetry: 100 * time.Millisecond,
 		Hold:          400 * time.Millisecond, HoldFull: 10 * time.Second, SnapshotTimeout: 10 * time.Second, Transfer: time.Second,
 		CalmBeforeReturn: 60 * time.Second, ReturnEvery: 200 * time.Millisecond,
-		DiskSlow: time.Second, DiskStalled: 3 * time.Second,
+		DiskSlow: time.Second, DiskStalled: 3 * time.Second, InSync: 10 * time.Second,
 	}
 }
 

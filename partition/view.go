@@ -35,7 +35,9 @@ type View struct {
 	Serving bool
 	// Learners has those too that lose their vote in a change under way.
 	Voters, Learners []record.ReplicaID
-	Err              error // why a damaged replica is out of service
+	// Lagging are those that are not in sync, as the leader of an epoch found them last (Core.Lagging). Nobody else knows.
+	Lagging []record.ReplicaID
+	Err     error // why a damaged replica is out of service
 }
 
 // Partition is a group as the rest of the node sees it. The Core writes it, anyone reads it.
@@ -122,14 +124,18 @@ func (c *Core) publish(g *group) {
 	if g.lead != 0 {
 		leader = g.lead.Node()
 	}
+	var lagging []record.ReplicaID
+	if g.role == RoleLeader && g.sync.term == g.term {
+		lagging = g.sync.lagging
+	}
 	old := g.part.View()
 	changed := g.confMoved || old.Role != g.role || old.Leader != leader || old.Epoch != epoch || old.Serving != g.serving ||
-		old.Err != g.damaged || old.Replica != g.replica
+		old.Err != g.damaged || old.Replica != g.replica || !slices.Equal(old.Lagging, lagging)
 	if changed {
 		g.confMoved = false
 		g.part.view.Store(&View{
 			Role: g.role, Replica: g.replica, Leader: leader, Epoch: epoch, Serving: g.serving,
-			Voters: g.conf.Voters, Learners: slices.Concat(g.conf.Learners, g.conf.LearnersNext), Err: g.damaged,
+			Voters: g.conf.Voters, Learners: slices.Concat(g.conf.Learners, g.conf.LearnersNext), Lagging: lagging, Err: g.damaged,
 		})
 	}
 	g.part.applied.Store(g.applied)

@@ -220,7 +220,7 @@ func (b *fakeBroker) CreateTopic(_ context.Context, req wire.CreateTopicRequest)
 	for i := range req.Partitions {
 		t.Partitions = append(t.Partitions, wire.Partition{
 			Partition: i, Leader: fakeNode, LeaderAddr: b.addr, Epoch: fakeEpoch,
-			Replicas: []record.NodeID{fakeNode, deadNode}, Voters: []record.NodeID{fakeNode},
+			Replicas: []record.NodeID{fakeNode, deadNode}, Voters: []record.NodeID{fakeNode}, InSync: []record.NodeID{fakeNode},
 		})
 	}
 	if req.Name == groupsTopic { // the first of its partitions has no majority

@@ -102,9 +102,9 @@ func partitionTransfer(c *cli.Context) error {
 }
 
 func printPartitions(w io.Writer, rows []partitionRow) error {
-	t := newTable("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "VOTERS", "LOG START", "HIGH WATERMARK")
+	t := newTable("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "VOTERS", "IN SYNC", "LOG START", "HIGH WATERMARK")
 	for _, p := range rows {
-		t.row(p.Topic, p.Partition.Partition, nodeText(p.Leader), p.Epoch, nodesText(p.Replicas), nodesText(p.Voters), offsetText(p.LogStart), offsetText(p.HighWatermark))
+		t.row(p.Topic, p.Partition.Partition, nodeText(p.Leader), p.Epoch, nodesText(p.Replicas), nodesText(p.Voters), nodesText(p.InSync), offsetText(p.LogStart), offsetText(p.HighWatermark))
 	}
 	return t.print(w)
 }

@@ -100,7 +100,7 @@ type Partition struct {
 	Leader           record.NodeID // NoNode while there is none
 	Epoch            record.Epoch  // the last one known while nobody leads
 	Replicas         []record.NodeID
-	ISR              []record.NodeID // voters that live
+	ISR              []record.NodeID // voters that are in sync
 	Offline          []record.NodeID // replicas on nodes that do not
 	Adding, Removing []record.NodeID // replicas on their way in and out
 }

@@ -66,6 +66,7 @@ func (m *Partition) walk(w *walker) {
 	list(w, &m.Voters, func(n *record.NodeID) { num(w, n) })
 	num(w, &m.LogStart)
 	num(w, &m.HighWatermark)
+	list(w, &m.InSync, func(n *record.NodeID) { num(w, n) })
 }
 
 func (m *ProduceRequest) walk(w *walker) {

@@ -124,6 +124,7 @@ type Partition struct {
 	Voters        []record.NodeID `json:"voters"`
 	LogStart      record.Offset   `json:"log_start"`
 	HighWatermark record.Offset   `json:"high_watermark"`
+	InSync        []record.NodeID `json:"in_sync"` // voters that are alive and not far behind; an older node does not say
 }
 
 // ProduceRequest appends one batch. Batch aliases the frame it came in.
