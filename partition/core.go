@@ -86,6 +86,7 @@ type Core struct {
 	disk                 diskState
 	current              current
 	resigning            bool
+	beatHeard            bool // in this turn, from an idle peer
 	failed               error
 	stats                Stats
 }

@@ -499,9 +499,21 @@ func (c *Core) flushFrame(s *session, f *frame) {
 // beats sends each peer a beat when the period that the last one named is over, whatever else
 // was sent: a beat also tells what this node leads. The Core itself makes them and no timer beside
 // it: a Core that hangs must fall silent.
+//
+// When one is due, or an idle peer's has just come, those to other idle peers go with it if they are in the second
+// half of their time: so all nodes that sleep wake at the same moments, and not once for each beat of each pair.
 func (c *Core) beats() {
+	together := c.beatHeard || c.nextBeat() <= c.now
+	c.beatHeard = false
+	if !together {
+		return
+	}
 	for _, s := range c.peers {
-		if !s.up || c.now < c.beatDue(s) {
+		due := c.beatDue(s)
+		if s.awake == 0 {
+			due -= c.cfg.Timing.BeatIdle / 2
+		}
+		if !s.up || c.now < due {
 			continue
 		}
 		flags := byte(0)
@@ -556,6 +568,7 @@ func (c *Core) beat(s *session, r *frameReader) {
 	t := c.cfg.Timing
 	s.slowDisk, s.fullDisk = flags&beatSlowDisk != 0, flags&beatFullDisk != 0
 	c.learn(s, left)
+	c.beatHeard = c.beatHeard || period >= c.cfg.Timing.BeatIdle
 	s.limit = t.DeadIdle
 	if period < t.BeatIdle {
 		s.limit = max(t.DeadBusy, t.DeadIdle*period/t.BeatIdle)
