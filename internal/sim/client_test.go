@@ -254,14 +254,19 @@ func (c *consumer) run() {
 // fetch reads once. A reader that has heard of an epoch does not listen to an older leader.
 func (c *cursor) fetch(who string) (ok bool) {
 	l := c.pick()
-	if l == nil || c.part.topic.deleted.Load() {
+	return l != nil && c.fetchFrom(l, who, time.Duration(c.rng.IntN(300))*time.Millisecond)
+}
+
+// fetchFrom reads once from a node, which may wait for something to read.
+func (c *cursor) fetchFrom(l *life, who string, wait time.Duration) (ok bool) {
+	if c.part.topic.deleted.Load() {
 		return false
 	}
 	f := fetched{call: c.w.hist.now(), from: c.next}
 	res, ok := ask(l, patience, func(ctx context.Context, b wire.Broker) wire.FetchResponse {
 		return b.Fetch(ctx, wire.FetchRequest{
 			Topic: c.part.topic.name, Partition: c.part.number, Epoch: record.NoEpoch, Offset: c.next, MaxBytes: 16 << 10, MinBytes: 1,
-			MaxWaitMs: int32(c.rng.IntN(300)),
+			MaxWaitMs: int32(wait.Milliseconds()),
 		})
 	})
 	if !ok || c.part.topic.deleted.Load() {

@@ -36,10 +36,10 @@ var profiles = []profile{
 		{4, cutPower}, {3, killOne}, {1, cutPowerOfAll}, {8, bootOne}, {2, bootAll}, {1, stopOne}, {2, transfer}, {1, createTopic},
 	}},
 	{name: "splits", nodes: []int{3, 3, 5}, steps: 20, pause: 500 * time.Millisecond, actions: []action{
-		{3, splitInTwo}, {3, isolateOne}, {3, cutOneWay}, {4, healNetwork}, {3, resetLinks}, {2, slowLinks}, {2, transfer}, {1, cutPower}, {3, bootOne},
+		{3, splitInTwo}, {3, isolateOne}, {3, cutOneWay}, {4, healNetwork}, {3, resetLinks}, {2, slowLinks}, {2, transfer}, {1, cutPower}, {3, bootOne}, {1, hideCommit},
 	}},
 	{name: "disks", nodes: []int{1, 3, 3, 5}, steps: 18, pause: 600 * time.Millisecond, actions: []action{
-		{3, slowDisk}, {2, stickDisk}, {2, failDisk}, {1, fillDisk}, {4, healDisks}, {4, restartFailed}, {2, cutPower}, {4, bootOne}, {1, transfer},
+		{3, slowDisk}, {2, stickDisk}, {2, failDisk}, {1, fillDisk}, {4, healDisks}, {4, restartFailed}, {2, cutPower}, {4, bootOne}, {1, transfer}, {1, loneLog},
 	}},
 	{name: "lagging", nodes: []int{3, 3, 5}, steps: 14, pause: 1500 * time.Millisecond, actions: []action{
 		{3, cutPower}, {4, bootOne}, {2, isolateOne}, {3, healNetwork}, {5, transfer}, {1, slowDisk}, {1, healDisks},
