@@ -103,6 +103,19 @@ func cutPowerOfAll(w *world) {
 	bootAll(w)
 }
 
+// flicker is a power supply that comes and goes: a machine starts and goes off again within a moment.
+func flicker(w *world) {
+	m := w.anyMachine(off)
+	if m == nil || w.cloned() {
+		return
+	}
+	w.boot(m)
+	time.Sleep(w.moment(300 * time.Millisecond))
+	if m.life != nil && !w.over() {
+		m.powerCut(w.kept())
+	}
+}
+
 func stopOne(w *world) {
 	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.n.Failure() == nil })
 	if m == nil {

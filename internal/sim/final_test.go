@@ -321,6 +321,30 @@ func (w *world) sameMetadata() {
 	}
 }
 
+// undamaged looks for replicas out of service: no disk of a run forgets or changes what it has confirmed, but for those
+// that the script takes away again before anybody looks (flipBit) or gives to a node that has to end. A relaxed topic's
+// replica may hold what the others have lost.
+func (w *world) undamaged() {
+	for _, l := range w.lives() {
+		h := l.n.Host()
+		if h == nil || l.fake {
+			continue
+		}
+		if v := h.Partition(record.MetadataGroup).View(); v.Role == partition.RoleDamaged {
+			w.fail(lawHealthy, "%s: its copy of the metadata: %v", l.m.name, v.Err)
+		}
+		for _, p := range w.hist.parts() {
+			t := l.n.Picture().Topic(p.topic.name)
+			if t == nil || int(p.number) >= len(t.Partitions) || p.topic.relaxed {
+				continue
+			}
+			if pp := h.Lookup(t.Partitions[p.number].Group); pp != nil && pp.View().Role == partition.RoleDamaged {
+				w.fail(lawHealthy, "%s: its replica of %s: %v", l.m.name, p, pp.View().Err)
+			}
+		}
+	}
+}
+
 // checkDisks stops every node and checks what is stored.
 func (w *world) checkDisks() {
 	for _, m := range w.machines {
@@ -391,6 +415,7 @@ func (w *world) observe() {
 		}
 	}
 	w.sameMetadata()
+	w.undamaged()
 	if len(clusters) > 1 {
 		w.fail(lawOneCluster, "the nodes are of %d clusters: %v", len(clusters), clusters)
 	}

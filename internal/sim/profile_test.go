@@ -33,10 +33,10 @@ var profiles = []profile{
 		{4, transfer}, {2, createTopic}, {2, deleteTopic}, {1, stopOne}, {3, bootAll}, {2, nothing},
 	}},
 	{name: "crashes", nodes: []int{1, 3, 3, 3, 5}, steps: 20, pause: 400 * time.Millisecond, actions: []action{
-		{4, cutPower}, {3, killOne}, {1, cutPowerOfAll}, {8, bootOne}, {2, bootAll}, {1, stopOne}, {2, transfer}, {1, createTopic},
+		{4, cutPower}, {3, killOne}, {1, cutPowerOfAll}, {2, flicker}, {8, bootOne}, {2, bootAll}, {1, stopOne}, {2, transfer}, {1, createTopic},
 	}},
 	{name: "splits", nodes: []int{3, 3, 5}, steps: 20, pause: 500 * time.Millisecond, actions: []action{
-		{3, splitInTwo}, {3, isolateOne}, {3, cutOneWay}, {4, healNetwork}, {3, resetLinks}, {2, slowLinks}, {2, transfer}, {1, cutPower}, {3, bootOne}, {1, hideCommit},
+		{3, splitInTwo}, {3, isolateOne}, {3, cutOneWay}, {4, healNetwork}, {3, resetLinks}, {2, slowLinks}, {2, transfer}, {1, cutPower}, {3, bootOne}, {1, hideCommit}, {1, deafenLeader},
 	}},
 	{name: "disks", nodes: []int{1, 3, 3, 5}, steps: 18, pause: 600 * time.Millisecond, actions: []action{
 		{3, slowDisk}, {2, stickDisk}, {2, failDisk}, {1, fillDisk}, {4, healDisks}, {4, restartFailed}, {2, cutPower}, {4, bootOne}, {1, transfer}, {1, loneLog},

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"edged/partition"
@@ -121,4 +122,27 @@ func loneLog(w *world) {
 	slow(append(without, s.leader), 400*time.Millisecond)
 	c.watch([]*machine{lone}, 2*time.Second)
 	healDisks(w)
+}
+
+// deafenLeader lets a leader hear nobody while all others hear it, so that it steps down behind their backs.
+func deafenLeader(w *world) {
+	s, ok := w.anySeat()
+	if !ok || w.cloned() {
+		return
+	}
+	w.story.tell("script", "DEAF: %s, which leads %s", s.leader.name, s.part)
+	for _, m := range s.others {
+		w.net.CutOneWay(m.addr(), s.leader.addr())
+	}
+	time.Sleep(time.Second + w.moment(4*time.Second))
+	healNetwork(w)
+	if !w.await(liveWithin, func() bool { return w.led(s.part) }) {
+		w.fail(lawLive, "%s has no leader %v after its leader heard nobody", s.part, liveWithin)
+	}
+}
+
+// led tells whether a partition has a leader.
+func (w *world) led(p *part) bool {
+	_, rs := w.replicas(p)
+	return slices.ContainsFunc(rs, func(r replica) bool { return r.v.Role == partition.RoleLeader && r.v.Serving })
 }
