@@ -116,6 +116,16 @@ func flicker(w *world) {
 	}
 }
 
+// cutPowerOfNew takes the power from a cluster that was just formed, in some runs: who is of it must not be forgotten.
+func cutPowerOfNew(w *world) {
+	if w.chance(3) {
+		w.observe()
+		cutPowerOfAll(w)
+		w.awaitMembers(len(w.machines))
+		w.observe()
+	}
+}
+
 func stopOne(w *world) {
 	m := w.anyMachine(func(m *machine) bool { return m.life != nil && m.life.n.Failure() == nil })
 	if m == nil {

@@ -402,7 +402,7 @@ func (w *world) tryCreateWith(t *topic, partitions int, replication int16, confi
 
 // observe looks at what every node says of itself, between two steps.
 func (w *world) observe() {
-	clusters := map[record.ClusterID]string{}
+	clusters := w.clusters
 	for _, l := range w.lives() {
 		if id := l.n.Identity().Cluster; !id.IsZero() {
 			clusters[id] = l.m.name
@@ -417,7 +417,7 @@ func (w *world) observe() {
 	w.sameMetadata()
 	w.undamaged()
 	if len(clusters) > 1 {
-		w.fail(lawOneCluster, "the nodes are of %d clusters: %v", len(clusters), clusters)
+		w.fail(lawOneCluster, "the nodes are, or were, of %d clusters: %v", len(clusters), clusters)
 	}
 }
 

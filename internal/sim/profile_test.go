@@ -19,6 +19,7 @@ type profile struct {
 	// retention lets logs be cut behind the back of those who are away.
 	retention bool
 	before    func(w *world) // prepares the world
+	formed    func(w *world) // when there is a cluster, and no topic yet
 	after     func(w *world) // after the last step, before the faults end
 }
 
@@ -34,7 +35,7 @@ var profiles = []profile{
 	}},
 	{name: "crashes", nodes: []int{1, 3, 3, 3, 5}, steps: 20, pause: 400 * time.Millisecond, actions: []action{
 		{4, cutPower}, {3, killOne}, {1, cutPowerOfAll}, {2, flicker}, {8, bootOne}, {2, bootAll}, {1, stopOne}, {2, transfer}, {1, createTopic},
-	}},
+	}, formed: cutPowerOfNew},
 	{name: "splits", nodes: []int{3, 3, 5}, steps: 20, pause: 500 * time.Millisecond, actions: []action{
 		{3, splitInTwo}, {3, isolateOne}, {3, cutOneWay}, {4, healNetwork}, {3, resetLinks}, {2, slowLinks}, {2, transfer}, {1, cutPower}, {3, bootOne}, {1, hideCommit}, {1, deafenLeader},
 	}},
@@ -70,6 +71,9 @@ func (w *world) setUp(p profile) {
 		p.before(w)
 	}
 	w.form(p.nodes[w.rng.IntN(len(p.nodes))])
+	if p.formed != nil && !w.over() {
+		p.formed(w)
+	}
 	if w.over() {
 		return
 	}

@@ -49,12 +49,13 @@ type world struct {
 	machines []*machine // changed by the script only, under mu
 
 	// What the script keeps in mind.
-	link               memnet.Link      // as long as nothing is wrong with it
-	quiet              bool             // few records, so that porcupine sees all of the run
-	small              bool             // limits that make every queue and cache turn over
-	diskPace           time.Duration    // of a healthy disk
-	made               int              // topics
-	states             map[int64]string // of the metadata, by entry
+	link               memnet.Link                 // as long as nothing is wrong with it
+	quiet              bool                        // few records, so that porcupine sees all of the run
+	small              bool                        // limits that make every queue and cache turn over
+	diskPace           time.Duration               // of a healthy disk
+	made               int                         // topics
+	states             map[int64]string            // of the metadata, by entry
+	clusters           map[record.ClusterID]string // that there ever were, and who said so
 	wiped              bool
 	clones             int
 	decided, undecided int           // partitions that porcupine judged, or not in time
@@ -79,7 +80,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), began: time.Now(), net: memnet.New(), story: newStory(), stop: make(chan struct{}), liveWithin: liveWithin}
 	w.net.SetRand(rand.New(rand.NewPCG(seed, 2)))
 	w.hist = newHistory(w)
-	w.names, w.states = map[record.NodeID]string{}, map[int64]string{}
+	w.names, w.states, w.clusters = map[record.NodeID]string{}, map[int64]string{}, map[record.ClusterID]string{}
 	return w
 }
 
