@@ -22,17 +22,17 @@ type planted struct {
 }
 
 var faults = []planted{
-	{"early-answer", partition.PlantFault, "crashes", 20},
+	{"early-answer", partition.PlantFault, "crashes", 24},
 	{"offset-at-apply", partition.PlantFault, "crashes", 20},
-	{"keep-next-offset", partition.PlantFault, "splits", 40},
+	{"keep-next-offset", partition.PlantFault, "splits", 30},
 	{"lose-producers", partition.PlantFault, "lagging", 20},
-	{"stale-reads", partition.PlantFault, "splits", 150},
-	{"high-too-early", partition.PlantFault, "disks", 150},
+	{"stale-reads", partition.PlantFault, "splits", 45},
+	{"high-too-early", partition.PlantFault, "disks", 30},
 	{"ignore-claims", partition.PlantFault, "splits", 40},
-	{"forget-conf", partition.PlantFault, "membership", 40},
+	{"forget-conf", partition.PlantFault, "membership", 60},
 	{"no-base-record", partition.PlantFault, "lagging", 20},
-	{"unsynced-rename", storage.PlantFault, "crashes", 20},
-	{"late-directory", storage.PlantFault, "crashes", 20},
+	{"unsynced-rename", storage.PlantFault, "crashes", 30},
+	{"late-directory", storage.PlantFault, "crashes", 40},
 }
 
 // EDGED_SIM_FAULT plants a fault for all tests, to hunt it with any profile.
