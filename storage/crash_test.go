@@ -128,7 +128,7 @@ func (c *camera) done() bool {
 var moreSeeds = flag.Uint64("seeds", 1, "how many times the usual number of seeds to run")
 
 func seeds(usual uint64) uint64 {
-	if underRace {
+	if underRace || testing.Short() { // -short is for an emulated board, which is many times slower
 		usual = (usual + 3) / 4
 	}
 	return usual * *moreSeeds
