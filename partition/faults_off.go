@@ -16,4 +16,5 @@ const (
 	faultNoBaseRecord   = false // a follower behind the log's beginning is sent no base record
 	faultHighTooEarly   = false // a new leader's high watermark is the end of its log
 	faultForgetConf     = false // a configuration change is written down when other things are
+	faultNoSequences    = false // producers' sequence numbers are not looked at
 )

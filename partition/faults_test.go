@@ -56,6 +56,7 @@ func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 		{"offset-at-apply", 10, random},
 		{"stale-reads", 10, random},
 		{"high-too-early", 10, random},
+		{"no-sequences", 10, random},
 		{"no-base-record", 1, func(seed uint64) func(testing.TB) { return func(t testing.TB) { behindBase(t, seed) } }},
 		{"ignore-claims", 1, func(uint64) func(testing.TB) { return deafLeader }},
 		{"forget-conf", 30, func(seed uint64) func(testing.TB) { return func(t testing.TB) { growth(t, seed) } }},

@@ -83,7 +83,7 @@ func (c *Core) produce(r *ProduceRequest) {
 		return
 	}
 	s := stampOf(r.Batch)
-	if s.id >= 0 {
+	if s.id >= 0 && !faultNoSequences {
 		base, fresh, err := g.producer(s.id).check(s, r.MayJoin != nil && r.MayJoin())
 		if err != nil {
 			c.refuse(r, g, err)

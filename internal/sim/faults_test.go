@@ -31,6 +31,7 @@ var faults = []planted{
 	{"ignore-claims", partition.PlantFault, "splits", 40},
 	{"forget-conf", partition.PlantFault, "membership", 60},
 	{"no-base-record", partition.PlantFault, "lagging", 20},
+	{"no-sequences", partition.PlantFault, "crashes", 20},
 	{"unsynced-rename", storage.PlantFault, "crashes", 30},
 	{"late-directory", storage.PlantFault, "crashes", 40},
 }
