@@ -11,6 +11,8 @@ TIMEOUT  ?= 15m
 FUZZTIME ?= 30s
 SEEDS    ?= 100
 SIM_FOR  ?=
+# Where planted faults are hunted.
+FAULT_PKGS ?= ./partition ./internal/sim
 # Packages whose tests are run on an emulated ARMv6: those that read, keep and copy bytes.
 ARM_PKGS  ?= ./record ./storage ./partition ./transport/...
 ARM_SHORT ?= ./record
@@ -259,6 +261,10 @@ sim: ## run the simulated cluster with SEEDS (100) different seeds, or for SIM_F
 	mkdir -p bin
 	go test -c -o bin/sim.test ./internal/sim
 	cd internal/sim && EDGED_SIM_SEEDS=$(SEEDS) EDGED_SIM_FOR=$(SIM_FOR) EDGED_SIM_WORKERS=$$(nproc) ../../bin/sim.test -test.run '^TestSim$$' -test.timeout 0
+
+.PHONY: faults
+faults: ## see that each planted fault is found (FAULT_PKGS=./partition for the quick half)
+	go test -count=1 -timeout 60m -tags edged_faults -run Faults $(FAULT_PKGS)
 
 .PHONY: clean
 clean: ## remove what was built
