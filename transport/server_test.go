@@ -90,6 +90,7 @@ func TestServer_routesByTheFirstBytesAndKeepsThem(t *testing.T) {
 		if _, err := bad.Read(got); !errors.Is(err, io.EOF) {
 			t.Errorf("an unknown protocol: %v", err)
 		}
+		synctest.Wait() // it is counted a moment after it was closed
 		if s := r.server.Stats(); s.Open != 1 || s.Accepted != 2 || s.Silent != 1 {
 			t.Errorf("%+v", s)
 		}
