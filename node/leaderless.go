@@ -23,8 +23,12 @@ func (n *Node) noLeader(g record.GroupID) error {
 	away := n.away(voters)
 	text := fmt.Sprintf("%s has no leader%s; retry", what, since)
 	if alive := len(voters) - len(away); len(away) > 0 && alive <= len(voters)/2 {
-		text = fmt.Sprintf("%s has no leader%s: %d of its %d replicas are connected, %d are needed; start again %s",
-			what, since, alive, len(voters), len(voters)/2+1, n.names(away))
+		do := "start again " + n.names(away)
+		if gone := n.banned(away); len(voters)-len(gone) <= len(voters)/2 {
+			do = n.names(gone) + " was removed with force, so that it cannot come back: delete the topic and make it anew"
+		}
+		text = fmt.Sprintf("%s has no leader%s: %d of its %d replicas are connected, %d are needed; %s",
+			what, since, alive, len(voters), len(voters)/2+1, do)
 	}
 	return &record.Error{Code: record.ErrNoLeader.Code, Message: text, Retriable: true}
 }
@@ -52,6 +56,12 @@ func (n *Node) mayElect(g record.GroupID) bool {
 func (n *Node) away(nodes []record.NodeID) []record.NodeID {
 	up := n.up()
 	return slices.DeleteFunc(slices.Clone(nodes), func(id record.NodeID) bool { return up[id] })
+}
+
+// banned are those of the nodes that were removed from the cluster.
+func (n *Node) banned(nodes []record.NodeID) []record.NodeID {
+	p := n.machine.Picture()
+	return slices.DeleteFunc(slices.Clone(nodes), func(id record.NodeID) bool { return !p.Banned(id) })
 }
 
 // names lists nodes for people.

@@ -62,7 +62,7 @@ func (n *Node) mayRemove(p *metadata.Picture, req wire.RemoveNodeRequest) error 
 	case n.up()[req.Node]:
 		return refused("node %d is alive; stop it first, or use --force: it is then removed when the others have what it holds", req.Node)
 	case lost > 0:
-		return refused("without node %d there is no majority of %s, such as %s; start it again, or use --force and lose what only it has", req.Node, countText(lost, "partition"), first)
+		return refused("without node %d there is no majority of %s, such as %s; start it again. With --force they cannot be read or written any more, whatever the other replicas hold, until their topics are deleted and made anew: only if its card is gone for good", req.Node, countText(lost, "partition"), first)
 	}
 	return nil
 }

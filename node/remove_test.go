@@ -208,10 +208,22 @@ func TestRemove_aNodeThatIsNeeded(t *testing.T) {
 	id := nodes[2].ident.Get().Node
 	nodes[2].stop()
 	await(t, "it is away", func() bool { return !nodes[0].up()[id] })
-	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "one/") || !strings.Contains(err.Error(), "use --force") {
+	if _, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "one/") || !strings.Contains(err.Error(), "With --force they cannot be read") {
 		t.Errorf("%v", err)
+	}
+	var needed record.GroupID
+	for _, held := range nodes[0].machine.Picture().ReplicasOn(id) {
+		if held.Topic.Name == "one" {
+			needed = held.Partition.Group
+		}
+	}
+	if text := nodes[0].noLeader(needed).Error(); !strings.Contains(text, "start again") {
+		t.Error(text)
 	}
 	if r, err := remove(t, nodes[0], wire.RemoveNodeRequest{Node: id, Force: true}); err != nil || !r.Removed || r.Missing != 1 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if text := nodes[0].noLeader(needed).Error(); strings.Contains(text, "start again") || !strings.Contains(text, "was removed with force") {
+		t.Error(text)
 	}
 }

@@ -154,7 +154,24 @@ func lookAtCluster(c *cli.Context, f *findings, cl client.Admin) error {
 	}
 	judgeIdentities(f, md.Nodes)
 	judgeCluster(f, md, seen)
+	if st, err := cl.Status(ctx); err == nil {
+		judgePartitions(f, st)
+	}
 	return nil
+}
+
+// judgePartitions looks whether all can be read and written, and survive a node.
+func judgePartitions(f *findings, st wire.Status) {
+	switch all := countText(int(st.Partitions), "partition"); {
+	case st.Leaderless > 0:
+		f.add("partitions", "cluster", verdictFailure, fmt.Sprintf("%d of %s have no leader: nothing can be read from them or written to them", st.Leaderless, all),
+			"start the nodes that are away; `edgectl consume TOPIC` says what a partition waits for")
+	case st.UnderReplicated > 0:
+		f.add("partitions", "cluster", verdictWarning, fmt.Sprintf("%d of %s have fewer replicas in sync than they should", st.UnderReplicated, all),
+			"start the nodes that are away, or wait until the others have caught up; `edgectl topic describe TOPIC` says which")
+	case st.Partitions > 0:
+		f.add("partitions", "cluster", verdictOK, all+", each with a leader and all its replicas in sync", "")
+	}
 }
 
 // nodeView is what one node says.

@@ -122,6 +122,28 @@ func TestDoctor_syncsAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// Partitions that nobody can read, or that have too few copies, are no good state.
+func TestDoctor_partitions(t *testing.T) {
+	for _, tt := range []struct {
+		st            wire.Status
+		verdict, text string
+	}{
+		{wire.Status{Partitions: 6, Leaderless: 2, UnderReplicated: 3}, verdictFailure, "2 of 6 partitions have no leader"},
+		{wire.Status{Partitions: 6, UnderReplicated: 3}, verdictWarning, "3 of 6 partitions have fewer replicas in sync"},
+		{wire.Status{Partitions: 1}, verdictOK, "1 partition, each with a leader"},
+	} {
+		f := &findings{}
+		judgePartitions(f, tt.st)
+		if len(f.all) != 1 || f.all[0].Verdict != tt.verdict || !strings.Contains(f.all[0].Text, tt.text) || (tt.verdict == verdictOK) != (f.all[0].Do == "") {
+			t.Errorf("%+v: %+v", tt.st, f.all)
+		}
+	}
+	f := &findings{}
+	if judgePartitions(f, wire.Status{}); len(f.all) != 0 {
+		t.Errorf("of none: %+v", f.all)
+	}
+}
+
 // A node that is down is said to be down, once, with the commands that help; ports and addresses are spoken of where a
 // way is shut and another one is open.
 func TestDoctor_aNodeThatIsDown(t *testing.T) {
