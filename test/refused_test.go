@@ -118,7 +118,7 @@ func TestRefused_dataDirectoryOfNoUse(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "not a directory")
-	refusedWith(t, 1, onLoopback(file), file)
+	refusedWith(t, 78, onLoopback(file), file)
 
 	n := newNode(t, "n")
 	n.start()

@@ -188,6 +188,7 @@ func TestRot_twoOfFiveNodesDeleteNothing(t *testing.T) {
 		again = nil
 		for _, m := range w.machines[3:] {
 			m.powerCut(100)
+			m.rotten = true
 			where, flip, err := w.rot(m.mem, ".sst")
 			w.story.tell(m.name, "BIT FLIPPED in %s: %v", where, err)
 			again = append(again, flip)
@@ -203,6 +204,7 @@ func TestRot_twoOfFiveNodesDeleteNothing(t *testing.T) {
 			if err := again[i](m.mem); err != nil {
 				w.fail(lawRuns, "the script: %v", err)
 			}
+			m.rotten = false
 			w.boot(m)
 		}
 	}})

@@ -322,12 +322,12 @@ func (w *world) sameMetadata() {
 }
 
 // undamaged looks for replicas out of service: no disk of a run forgets or changes what it has confirmed, but for those
-// that the script takes away again before anybody looks (flipBit) or gives to a node that has to end. A relaxed topic's
+// that the script takes away again before anybody looks (flipBit), calls rotten, or gives to a node that has to end. A relaxed topic's
 // replica may hold what the others have lost.
 func (w *world) undamaged() {
 	for _, l := range w.lives() {
 		h := l.n.Host()
-		if h == nil || l.fake {
+		if h == nil || l.fake || l.m.rotten {
 			continue
 		}
 		if v := h.Partition(record.MetadataGroup).View(); v.Role == partition.RoleDamaged {

@@ -143,6 +143,7 @@ type machine struct {
 	last   storage.Identity // of the last life; zero if the disk is another one
 	backup *backup          // what the disk was once
 	old    bool             // it runs with that
+	rotten bool             // a bit of its disk is flipped
 	// nodes that form the cluster together; 0 joins one
 	expect int
 	join   []string
