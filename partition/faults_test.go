@@ -59,7 +59,7 @@ func TestFaults_areFoundWithinTheirSeeds(t *testing.T) {
 		{"no-sequences", 10, random},
 		{"no-base-record", 1, func(seed uint64) func(testing.TB) { return func(t testing.TB) { behindBase(t, seed) } }},
 		{"ignore-claims", 1, func(uint64) func(testing.TB) { return deafLeader }},
-		{"forget-conf", 300, func(seed uint64) func(testing.TB) { return func(t testing.TB) { growth(t, seed) } }},
+		{"forget-conf", 30, func(seed uint64) func(testing.TB) { return func(t testing.TB) { growth(t, seed) } }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			for seed := range f.within {

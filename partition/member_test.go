@@ -95,6 +95,10 @@ func growth(t testing.TB, seed uint64) {
 		}
 		s.heal()
 		s.awaitWhile("the assigned voters", 30*time.Second, func() { write(); s.retireOld(1, voters) }, reached)
+		for range 3 { // all hear that it is committed: with the next entry, not by a message of its own
+			write()
+			s.run(10 * time.Millisecond)
+		}
 		s.comeBackAlone(voters[s.rng.IntN(len(voters))].Node(), write)
 		s.awaitWhile("no old replica is left", 30*time.Second, func() { write(); s.retireOld(1, voters) }, func() bool {
 			return s.holdNoOld(0, 1, 2, 3)
